@@ -1,0 +1,3 @@
+module github.com/sedabus/seda
+
+go 1.26
