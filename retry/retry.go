@@ -111,8 +111,8 @@ func (p Policy) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Delay returns how long to wait before the next attempt, after failures
-// failures in a row. failures is 1 after the first, for which the wait is Base;
+// Delay returns how long to wait before the next attempt when failures attempts
+// in a row have failed: 1 after the first failure, for which the wait is Base;
 // with fewer there is nothing to wait for, and the wait is 0. prev is the
 // previous wait, and rnd are 64 uniformly random bits; jitter alone uses them.
 //

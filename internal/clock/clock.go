@@ -76,7 +76,7 @@ func (c *Clock) Wall(mono int64) time.Time {
 // smallest or largest int64.
 func (c *Clock) FromWall(t time.Time) int64 {
 	var mono int64
-	if t.Round(0) == t { // no monotonic reading
+	if t.Round(0) == t { //nolint:staticcheck // Equal would not tell whether there is a monotonic reading
 		now := time.Now()
 		mono = addSaturating(int64(t.Sub(now)), int64(now.Sub(c.origin)))
 	} else {

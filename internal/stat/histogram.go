@@ -157,7 +157,7 @@ func (h *Histogram) Buckets(yield func(upper time.Duration, count uint64) bool) 
 
 // rankOf returns the rank, 1 to count, of the q-quantile of count values.
 func rankOf(q float64, count uint64) uint64 {
-	if !(q > 0) { //nolint:staticcheck // written so that NaN counts as 0
+	if !(q > 0) { // so written, NaN counts as 0
 		return 1
 	}
 	rank := math.Ceil(q * float64(count))
