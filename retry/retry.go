@@ -79,7 +79,7 @@ func (p Policy) WithDefaults() Policy {
 	if p.Cap == 0 {
 		p.Cap = max(DefaultCap, p.Base)
 	}
-	if p.Factor == 0 && p.Kind == Exponential {
+	if p.Factor == 0 && p.Kind != Constant {
 		p.Factor = DefaultFactor
 	}
 	return p

@@ -242,7 +242,7 @@ func TestDelayOfUnvalidatedPolicies(t *testing.T) {
 		{"factor infinite, first", retry.Policy{Kind: retry.Exponential, Base: 5, Cap: 50, Factor: math.Inf(1)}, 1, 5},
 		{"factor below one", retry.Policy{Kind: retry.Exponential, Base: 5, Factor: 0.1}, 9, 5},
 		{"factor negative", retry.Policy{Kind: retry.Exponential, Base: 5, Factor: -2}, 9, 5},
-		{"unknown kind", retry.Policy{Kind: 99, Base: 5, Factor: 2}, 3, 20},
+		{"unknown kind", retry.Policy{Kind: 99, Base: 5}, 3, 20},
 		{"unknown jitter", retry.Policy{Kind: retry.Exponential, Base: 5, Jitter: 99}, 3, 20},
 	}
 	for _, tt := range tests {

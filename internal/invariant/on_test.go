@@ -1,0 +1,5 @@
+//go:build race || invariants
+
+package invariant_test
+
+const wantEnabled = true
