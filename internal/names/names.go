@@ -6,6 +6,7 @@ package names
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // MaxLen is the greatest length of a name in bytes.
@@ -38,7 +39,7 @@ func Check(name string) error {
 		switch {
 		case alphanumeric(c):
 		case c != '_' && c != '-' && c != '.':
-			return fault(name, "byte %q at %d: only ASCII letters, digits, '_', '-' and '.' are allowed", c, i)
+			return fault(name, "byte %s at %d: only ASCII letters, digits, '_', '-' and '.' are allowed", quote(c), i)
 		case i == 0:
 			return fault(name, "byte %q at 0: a name starts with a letter or digit", c)
 		case c == '.' && name[i-1] == '.':
@@ -65,6 +66,14 @@ func device(stem string) bool {
 		return true
 	}
 	return len(stem) == 4 && (stem[:3] == "COM" || stem[:3] == "LPT") && '0' <= stem[3] && stem[3] <= '9'
+}
+
+// quote shows a byte as a character if it is one by itself.
+func quote(c byte) string {
+	if c >= utf8.RuneSelf {
+		return fmt.Sprintf("0x%02x", c)
+	}
+	return fmt.Sprintf("%q", c)
 }
 
 func fault(name, format string, args ...any) error {
