@@ -1,0 +1,9 @@
+module github.com/sedabus/seda/bench
+
+go 1.26
+
+replace github.com/sedabus/seda => ../
+
+require github.com/stretchr/testify v1.12.1
+
+require go.yaml.in/yaml/v3 v3.0.5 // indirect

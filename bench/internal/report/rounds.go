@@ -1,0 +1,85 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sedabus/seda/bench/internal/load"
+)
+
+// Measurer takes one measurement.
+type Measurer func(ctx context.Context, c Cell) (load.Sample, error)
+
+// Data is the samples of every cell, one for each round. A cell that failed has
+// an error and the samples up to it.
+type Data struct {
+	Samples map[Cell][]load.Sample
+	Errs    map[Cell]error
+}
+
+// Collect measures all groups of the plan in rounds. A round takes each cell of
+// the group once; every other round goes backwards, so that a drift of the
+// machine falls on both sides of a ratio. A cell that fails is left out of the
+// rounds that follow. It ends early, with what there is, when ctx ends.
+func Collect(ctx context.Context, p Plan, rounds int, m Measurer, progress io.Writer) (Data, error) {
+	d := Data{Samples: map[Cell][]load.Sample{}, Errs: map[Cell]error{}}
+	for _, group := range p.Groups {
+		for round := range rounds {
+			order := slices.Clone(group)
+			if round%2 == 1 {
+				slices.Reverse(order)
+			}
+			for _, c := range order {
+				if d.Errs[c] != nil {
+					continue
+				}
+				s, err := m(ctx, c)
+				if ctx.Err() != nil {
+					return d, context.Cause(ctx)
+				}
+				if err != nil {
+					d.Errs[c] = err
+					fmt.Fprintf(progress, "%s %s: %v\n", c.Workload, c.System, err)
+					continue
+				}
+				d.Samples[c] = append(d.Samples[c], s)
+			}
+		}
+		fmt.Fprintf(progress, "measured %s\n", names(group))
+	}
+	return d, nil
+}
+
+// Broken returns the faults of all cells, without those that only have no form
+// in their system.
+func (d Data) Broken() error {
+	var errs []error
+	for _, err := range d.Errs {
+		if !errors.Is(err, load.ErrUnsupported) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// pairs returns a number of both cells for every round that has both.
+func (d Data) pairs(r Row, of func(load.Sample) float64) (xs, bases []float64) {
+	a, b := d.Samples[r.Cell], d.Samples[r.Base]
+	for i := range min(len(a), len(b)) {
+		xs = append(xs, of(a[i]))
+		bases = append(bases, of(b[i]))
+	}
+	return xs, bases
+}
+
+func names(cells []Cell) string {
+	var s []string
+	for _, c := range cells {
+		s = append(s, c.Workload+"/"+c.System)
+	}
+	return strings.Join(s, " ")
+}
