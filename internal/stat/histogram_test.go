@@ -52,7 +52,7 @@ func TestSingleValuesAreWithinTheBound(t *testing.T) {
 func edges() []int64 {
 	var values []int64
 	for shift := range 50 {
-		for s := int64(0); s < 32; s++ {
+		for s := range int64(32) {
 			v := s << shift
 			for _, near := range []int64{v - 1, v, v + 1} {
 				if near >= 0 && near < bucketsEnd {
