@@ -162,7 +162,7 @@ func grow(base, limit time.Duration, factor float64, n int) time.Duration {
 	if wait >= float64(limit) {
 		return limit
 	}
-	return max(base, time.Duration(wait)) // base itself may have been rounded down
+	return time.Duration(wait)
 }
 
 // decorrelated returns a wait between base and three times the previous one,
