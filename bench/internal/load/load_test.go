@@ -220,7 +220,7 @@ func (c *collector) Produce(src *Source) error {
 	return nil
 }
 
-func (c *collector) Close() error { return nil }
+func (*collector) Close() error { return nil }
 
 func TestMeasure(t *testing.T) {
 	s, err := Measure(directSystem(true, nil), quick(t, "W2"), 20*time.Millisecond)

@@ -1,13 +1,13 @@
 package load
 
-import "time"
+import (
+	"runtime"
+	"time"
+)
 
 // spinLoops is how many turns of the loop take a microsecond. Set once, before
 // any run.
 var spinLoops uint64
-
-// spinSink keeps the loop alive.
-var spinSink uint64
 
 // Calibrate measures how many turns of the spinning loop take a microsecond on
 // a quiet core: the best of many tries, since disturbances only slow it down.
@@ -16,7 +16,7 @@ func Calibrate() uint64 {
 	best := time.Duration(1<<63 - 1)
 	for range 25 {
 		start := time.Now()
-		spinSink = spinFor(turns)
+		runtime.KeepAlive(spinFor(turns))
 		best = min(best, time.Since(start))
 	}
 	return uint64(turns * float64(time.Microsecond) / float64(best))
@@ -26,11 +26,7 @@ func Calibrate() uint64 {
 // are to be compared use the same number. Not safe beside a run.
 func SetSpin(turns uint64) { spinLoops = turns }
 
-func spin() {
-	if spinFor(spinLoops) == 0 { // never: the generator does not reach 0
-		spinSink++
-	}
-}
+func spin() { runtime.KeepAlive(spinFor(spinLoops)) }
 
 //go:noinline
 func spinFor(n uint64) uint64 {

@@ -17,7 +17,7 @@ const noisyFrom = 0.12
 // Table writes the summaries as a markdown table.
 func Table(w io.Writer, rows []Summary) error {
 	t := newMarkdown(w, "workload", "system", "M msg/s", "against", "ratio [95 %]", "verdict",
-		"wall ns", "CPU ns", "CPU ratio [95 %]", "allocs", "bytes", "others")
+		"wall ns", "CPU ns", "CPU ratio [95 %]", "allocs", "bytes", "rounds", "others")
 	for _, s := range rows {
 		switch {
 		case errors.Is(s.Err, load.ErrUnsupported):
@@ -36,7 +36,7 @@ func Table(w io.Writer, rows []Summary) error {
 		}
 		t.row(s.Workload, s.System, fmt.Sprintf("%.2f", s.Rate/1e6), baseName(s.Row), estimate(s.Ratio), s.Verdict(),
 			fmt.Sprintf("%.1f", s.WallNanos), fmt.Sprintf("%.1f", s.CPUNanos), estimate(s.CPURatio),
-			fmt.Sprintf("%.2f", s.Allocs), fmt.Sprintf("%.0f", s.Bytes), others)
+			fmt.Sprintf("%.2f", s.Allocs), fmt.Sprintf("%.0f", s.Bytes), fmt.Sprintf("%d/%d", s.Rounds, s.Measured), others)
 	}
 	return t.flush()
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"strings"
 	"testing"
 
@@ -51,6 +50,8 @@ func TestPlanComparesBatchesWithBatches(t *testing.T) {
 	require.NotContains(t, p.Rows, Row{Cell{"W6", "batch"}, Cell{"W6", "chan-b32"}})
 }
 
+func quietly(string) {}
+
 // fake returns samples whose rate is what rates says for the system.
 func fake(rates map[string]float64, visits *[]string) Measurer {
 	return func(_ context.Context, c Cell) (load.Sample, error) {
@@ -68,23 +69,23 @@ func fake(rates map[string]float64, visits *[]string) Measurer {
 func TestCollectGoesToAndFro(t *testing.T) {
 	var visits []string
 	p := NewPlan(specs(t, "W1"), []string{"chan", "publish", "handle"})
-	d, err := Collect(t.Context(), p, 3, fake(map[string]float64{"chan": 1, "publish": 2, "handle": 3}, &visits), io.Discard)
+	d, err := Collect(t.Context(), p, 3, fake(map[string]float64{"chan": 1, "publish": 2, "handle": 3}, &visits), quietly)
 	require.NoError(t, err)
 	require.NoError(t, d.Broken())
-	require.Equal(t, "chan publish handle handle publish chan chan publish handle", strings.Join(visits, " "))
+	require.Equal(t, "chan,publish,handle,handle,publish,chan,chan,publish,handle", strings.Join(visits, ","))
 	require.Len(t, d.Samples[Cell{"W1", "handle"}], 3)
 }
 
 func TestCollectLeavesOutWhatFails(t *testing.T) {
 	var visits []string
 	p := NewPlan(specs(t, "W1"), []string{"chan", "publish"})
-	d, err := Collect(t.Context(), p, 4, fake(map[string]float64{"chan": 1}, &visits), io.Discard)
+	d, err := Collect(t.Context(), p, 4, fake(map[string]float64{"chan": 1}, &visits), quietly)
 	require.NoError(t, err)
 	require.NoError(t, d.Broken(), "a form that does not exist is no fault")
 	require.Len(t, visits, 5)
 
 	broken := errors.New("lost a message")
-	d, err = Collect(t.Context(), p, 4, func(context.Context, Cell) (load.Sample, error) { return load.Sample{}, broken }, io.Discard)
+	d, err = Collect(t.Context(), p, 4, func(context.Context, Cell) (load.Sample, error) { return load.Sample{}, broken }, quietly)
 	require.NoError(t, err)
 	require.ErrorIs(t, d.Broken(), broken)
 }
@@ -97,7 +98,7 @@ func TestCollectEndsWithItsContext(t *testing.T) {
 			cancel()
 		}
 		return load.Sample{}, nil
-	}, io.Discard)
+	}, quietly)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 2, n)
 }
@@ -122,6 +123,30 @@ func TestSummariseTakesRatiosWithinRounds(t *testing.T) {
 	require.InDelta(t, 50, s.CPUNanos, 1e-6)
 	require.Equal(t, 3, s.Rounds)
 	require.Equal(t, "superior", s.Verdict())
+}
+
+func TestNoisyRoundsAreLeftOut(t *testing.T) {
+	row := Row{Cell{"W1", "publish"}, Cell{"W1", "chan"}}
+	sample := func(rate, others float64) load.Sample {
+		return load.Sample{Messages: uint64(rate), Seconds: 1, CPU: 1, Others: others}
+	}
+	base := []load.Sample{sample(100, 0), sample(100, 0.5), sample(100, 0), sample(100, 0)}
+	quiet := Data{Samples: map[Cell][]load.Sample{
+		row.Cell: {sample(200, 0), sample(900, 0), sample(900, 0.4), sample(200, 0)}, row.Base: base,
+	}}
+	s := Summarise(Plan{Rows: []Row{row}}, quiet, 1)[0]
+	require.Equal(t, 2, s.Rounds)
+	require.Equal(t, 4, s.Measured)
+	require.InDelta(t, 2.0, s.Ratio.High, 1e-9, "either side of a noisy round is left out")
+	require.Zero(t, s.Others)
+
+	noisy := Data{Samples: map[Cell][]load.Sample{
+		row.Cell: {sample(200, 0.2), sample(300, 0), sample(300, 0.4), sample(200, 0)}, row.Base: base,
+	}}
+	s = Summarise(Plan{Rows: []Row{row}}, noisy, 1)[0]
+	require.Equal(t, 4, s.Rounds, "too few quiet rounds: all count")
+	require.InDelta(t, 2.5, s.Ratio.Mid, 1e-9)
+	require.InDelta(t, 0.5, s.Others, 1e-9)
 }
 
 func TestVerdict(t *testing.T) {

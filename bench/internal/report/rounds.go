@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -24,8 +23,9 @@ type Data struct {
 // Collect measures all groups of the plan in rounds. A round takes each cell of
 // the group once; every other round goes backwards, so that a drift of the
 // machine falls on both sides of a ratio. A cell that fails is left out of the
-// rounds that follow. It ends early, with what there is, when ctx ends.
-func Collect(ctx context.Context, p Plan, rounds int, m Measurer, progress io.Writer) (Data, error) {
+// rounds that follow. It ends early, with what there is, when ctx ends. It says
+// how far it is through say.
+func Collect(ctx context.Context, p Plan, rounds int, m Measurer, say func(string)) (Data, error) {
 	d := Data{Samples: map[Cell][]load.Sample{}, Errs: map[Cell]error{}}
 	for _, group := range p.Groups {
 		for round := range rounds {
@@ -43,13 +43,13 @@ func Collect(ctx context.Context, p Plan, rounds int, m Measurer, progress io.Wr
 				}
 				if err != nil {
 					d.Errs[c] = err
-					fmt.Fprintf(progress, "%s %s: %v\n", c.Workload, c.System, err)
+					say(fmt.Sprintf("%s %s: %v", c.Workload, c.System, err))
 					continue
 				}
 				d.Samples[c] = append(d.Samples[c], s)
 			}
 		}
-		fmt.Fprintf(progress, "measured %s\n", names(group))
+		say("measured " + names(group))
 	}
 	return d, nil
 }
@@ -66,14 +66,30 @@ func (d Data) Broken() error {
 	return errors.Join(errs...)
 }
 
-// pairs returns a number of both cells for every round that has both.
-func (d Data) pairs(r Row, of func(load.Sample) float64) (xs, bases []float64) {
+// pair is the two sides of a ratio in one round.
+type pair struct {
+	cell, base load.Sample
+}
+
+func (p pair) others() float64 { return max(p.cell.Others, p.base.Others) }
+
+// pairs returns the pairs of the rounds to count, and how many there are in
+// all. Rounds in which others took too much of the machine are left out as long
+// as half of the rounds stay; otherwise all count, and the row says so.
+func (d Data) pairs(r Row) (use []pair, all int) {
 	a, b := d.Samples[r.Cell], d.Samples[r.Base]
+	var every []pair
 	for i := range min(len(a), len(b)) {
-		xs = append(xs, of(a[i]))
-		bases = append(bases, of(b[i]))
+		p := pair{a[i], b[i]}
+		every = append(every, p)
+		if p.others() <= noisyFrom {
+			use = append(use, p)
+		}
 	}
-	return xs, bases
+	if 2*len(use) < len(every) {
+		use = every
+	}
+	return use, len(every)
 }
 
 func names(cells []Cell) string {

@@ -18,7 +18,8 @@ const (
 type Summary struct {
 	Row
 
-	Rounds    int
+	Rounds    int     // rounds that count
+	Measured  int     // rounds in all
 	Rate      float64 // messages per second
 	Ratio     stat.Estimate
 	CPURatio  stat.Estimate // CPU time per message against the base
@@ -45,39 +46,36 @@ func summarise(row Row, d Data, seed uint64) Summary {
 	if s.Err == nil {
 		s.Err = d.Errs[row.Base]
 	}
-	samples := d.Samples[row.Cell]
-	if s.Err != nil || len(samples) == 0 {
+	pairs, all := d.pairs(row)
+	if s.Err != nil || len(pairs) == 0 {
 		return s
 	}
 	median := func(of func(load.Sample) float64) float64 {
 		var xs []float64
-		for _, x := range samples {
-			xs = append(xs, of(x))
+		for _, p := range pairs {
+			xs = append(xs, of(p.cell))
 		}
 		return stat.Median(xs)
 	}
-	s.Rounds = len(samples)
+	ratio := func(of func(load.Sample) float64) stat.Estimate {
+		var xs []float64
+		for _, p := range pairs {
+			xs = append(xs, of(p.cell)/of(p.base))
+		}
+		return stat.MedianInterval(xs, resamples, seed)
+	}
+	s.Rounds, s.Measured = len(pairs), all
 	s.Rate = median(load.Sample.Rate)
 	s.WallNanos = median(load.Sample.WallNanos)
 	s.CPUNanos = median(load.Sample.CPUNanos)
 	s.Allocs = median(func(x load.Sample) float64 { return x.Allocs })
 	s.Bytes = median(func(x load.Sample) float64 { return x.Bytes })
-	s.Ratio = ratio(d, row, load.Sample.Rate, seed)
-	s.CPURatio = ratio(d, row, load.Sample.CPUNanos, seed)
-	for _, c := range []Cell{row.Cell, row.Base} {
-		for _, x := range d.Samples[c] {
-			s.Others = max(s.Others, x.Others)
-		}
+	s.Ratio = ratio(load.Sample.Rate)
+	s.CPURatio = ratio(load.Sample.CPUNanos)
+	for _, p := range pairs {
+		s.Others = max(s.Others, p.others())
 	}
 	return s
-}
-
-func ratio(d Data, row Row, of func(load.Sample) float64, seed uint64) stat.Estimate {
-	xs, bases := d.pairs(row, of)
-	for i := range xs {
-		xs[i] /= bases[i]
-	}
-	return stat.MedianInterval(xs, resamples, seed)
 }
 
 // Verdict is a word for the throughput ratio. The strong words need the whole

@@ -39,12 +39,10 @@ func openBatched(r *load.Run) (load.Instance, error) {
 	}
 	in := &batchedInstance{spec: spec, free: make(chan *batch, 1024), stages: make([]batchedStage, spec.Stages)}
 	for i := range in.stages {
-		n, size := 1, spec.Capacity/batchSize
-		switch {
-		case spec.Subscribers > 1:
-			n = spec.Subscribers
-		case spec.Keys > 0:
-			n, size = lanes, spec.Capacity/batchSize/lanes
+		n := lanesOf(spec)
+		size := spec.Capacity / batchSize / n
+		if spec.Subscribers > 1 {
+			n = spec.Subscribers // each has the full capacity
 		}
 		for range n {
 			in.stages[i].chans = append(in.stages[i].chans, make(chan *batch, size))
@@ -121,11 +119,9 @@ func (in *batchedInstance) send(lane int, b *batch) {
 	in.entries[lane] <- b
 }
 
+// Produce fills a batch for each lane and sends it when it is full.
 func (in *batchedInstance) Produce(src *load.Source) error {
-	n := 1
-	if in.spec.Keys > 0 {
-		n = lanes
-	}
+	n := lanesOf(in.spec)
 	open := make([]*batch, n)
 	for i := range open {
 		open[i] = in.get()
@@ -148,6 +144,7 @@ func (in *batchedInstance) Produce(src *load.Source) error {
 	return nil
 }
 
+// Close lets every stage run empty, the first one first.
 func (in *batchedInstance) Close() error {
 	for i := range in.stages {
 		for _, c := range in.stages[i].chans {
