@@ -308,8 +308,14 @@ vuln_database() {
   "$cache/indexdb" -vulns "$dir/data/osv" -out "$cache/vulndb"
 }
 
+# vuln_module fails on a reachable flaw of a module. One of the standard library
+# is shown and does not fail: it is mended by whoever builds with a newer Go.
 vuln_module() { # directory
-  "$TOOLS/govulncheck" -C "$1" -db "file://$ROOT/.ci/cache/vulndb" ./...
+  local report rc=0
+  report=$("$TOOLS/govulncheck" -C "$1" -db "file://$ROOT/.ci/cache/vulndb" ./...) || rc=$?
+  printf '%s\n' "$report"
+  # 3 says that something was found; anything else but 0 that it did not run.
+  ((rc == 0)) || { ((rc == 3)) && ! grep -q '^  *Module: ' <<<"$report"; }
 }
 
 stage_vuln() {
