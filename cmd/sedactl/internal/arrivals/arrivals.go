@@ -8,6 +8,7 @@ package arrivals
 import (
 	"context"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -66,8 +67,8 @@ func even(r *rand.Rand, mean time.Duration) time.Duration {
 
 // Recorded returns the schedule of a trace's rows, speed times faster than it
 // was recorded, beginning with the first row at 0. Each generated token takes
-// perToken to serve. Rows must be sorted by time. A speed that is not above
-// zero counts as 1.
+// perToken to serve, which must not be above [MaxPerToken]. Rows must be sorted
+// by time. A speed that is not above zero counts as 1.
 func Recorded(rows []trace.Row, speed float64, perToken time.Duration) Schedule {
 	if !(speed > 0) {
 		speed = 1
@@ -76,7 +77,7 @@ func Recorded(rows []trace.Row, speed float64, perToken time.Duration) Schedule 
 		for i := range rows {
 			since := rows[i].At.Sub(rows[0].At)
 			a := Arrival{
-				At:   time.Duration(float64(since) / speed),
+				At:   bounded(float64(since)/speed, math.MaxInt64),
 				Work: time.Duration(rows[i].Generated) * perToken,
 			}
 			if !yield(a) {
@@ -88,14 +89,27 @@ func Recorded(rows []trace.Row, speed float64, perToken time.Duration) Schedule 
 
 // PerToken returns the service time of one token with which a trace, played
 // speed times faster, loads servers handlers by load: 1 is as much work as they
-// can do in the time the trace takes. It is 0 when the trace has no length or
-// no tokens.
+// can do in the time the trace takes. It is at most [MaxPerToken], and 0 when
+// the trace has no length or no tokens.
 func PerToken(t *trace.Trace, speed, load float64, servers int) time.Duration {
 	tokens := t.Generated()
 	if tokens == 0 {
 		return 0
 	}
-	return time.Duration(load * float64(servers) * float64(t.Span()) / speed / float64(tokens))
+	per := load * float64(servers) * float64(t.Span()) / speed / float64(tokens)
+	return bounded(per, MaxPerToken)
+}
+
+// MaxPerToken bounds the service time of a token, so that the time of a row
+// cannot overflow: 9.2 s.
+const MaxPerToken = math.MaxInt64 / trace.MaxTokens * time.Nanosecond
+
+// bounded converts ns, which is not negative, and cuts it at most.
+func bounded(ns float64, most time.Duration) time.Duration {
+	if ns >= float64(most) {
+		return most
+	}
+	return time.Duration(ns)
 }
 
 // Sent is what [Send] did.
@@ -138,4 +152,15 @@ func Send(ctx context.Context, s Schedule, start time.Time, send func(a Arrival,
 		sent.Count++
 	}
 	return sent
+}
+
+// Until returns the part of a schedule before end.
+func Until(s Schedule, end time.Duration) Schedule {
+	return func(yield func(Arrival) bool) {
+		for a := range s {
+			if a.At >= end || !yield(a) {
+				return
+			}
+		}
+	}
 }

@@ -152,6 +152,11 @@ func TestPerTokenLoadsTheServers(t *testing.T) {
 		}
 		assert.InDelta(t, c.load, float64(work)/float64(last)/float64(c.servers), 1e-6)
 	}
+	assert.Equal(t, MaxPerToken, PerToken(tr, 1e-3, 1e6, 1<<16), "bounded")
+	for a := range Recorded([]trace.Row{{}, {At: time.Now(), Generated: trace.MaxTokens}}, 1e-3, MaxPerToken) {
+		assert.GreaterOrEqual(t, a.At, time.Duration(0), "no overflow")
+		assert.GreaterOrEqual(t, a.Work, time.Duration(0), "no overflow")
+	}
 	assert.Zero(t, PerToken(&trace.Trace{}, 1, 1, 1))
 	assert.Zero(t, PerToken(&trace.Trace{Rows: rows(0)}, 1, 1, 1))
 }

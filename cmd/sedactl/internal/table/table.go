@@ -95,6 +95,7 @@ func cut(s string, width int) string {
 type Column struct {
 	Title string
 	Right bool // aligned to the right, as numbers are
+	Min   int  // the least width, so that a column does not jump as its cells change
 }
 
 // gap is the space between two columns.
@@ -105,7 +106,7 @@ const gap = "   "
 func Grid(indent int, columns []Column, rows [][]Span) []Line {
 	widths := make([]int, len(columns))
 	for i, c := range columns {
-		widths[i] = utf8.RuneCountInString(c.Title)
+		widths[i] = max(c.Min, utf8.RuneCountInString(c.Title))
 	}
 	for _, row := range rows {
 		for i, cell := range row[:min(len(row), len(columns))] {
