@@ -71,29 +71,37 @@ each_module() { # title command ...; {} becomes the directory
   done
 }
 
-# build_tools puts the pinned tools into a directory named after their sums and
-# the compiler, so that they are built once; it sets TOOLS.
-build_tools() {
-  local key cache="$ROOT/.ci/cache"
+# Tools are built once into a directory named after their sums and the compiler.
+tools_dir() {
+  local key
   key=$( (go env GOVERSION GOOS GOARCH; cat tools/go.mod tools/go.sum) | sha256sum | cut -c 1-16)
-  TOOLS="$cache/tools-$key"
-  [[ ! -e $TOOLS ]] || return 0
-  mkdir -p "$cache"
-  local made
-  made=$(mktemp -d "$cache/making.XXXXXX")
-  go -C tools build -o "$made/" tool
-  mv -T "$made" "$TOOLS" 2>/dev/null || rm -rf "$made" # another run was first
+  echo "$ROOT/.ci/cache/tools-$key"
 }
 
-tools_step() {
-  step 'build the tools' build_tools
-  build_tools # sets TOOLS here too
+build_tool() { # name
+  [[ ! -x $TOOLS/$1 ]] || return 0
+  local pkg made
+  pkg=$(go -C tools list tool | grep "/$1\$")
+  mkdir -p "$TOOLS"
+  made=$(mktemp -d "$TOOLS/making.XXXXXX")
+  go -C tools build -o "$made/$1" "$pkg"
+  mv "$made/$1" "$TOOLS/$1" # in one move: another run may be about it too
+  rmdir "$made"
+}
+
+# need_tools builds what a stage needs and sets TOOLS.
+need_tools() { # name ...
+  local name
+  TOOLS=$(tools_dir)
+  for name in "$@"; do
+    step "build $name" build_tool "$name"
+  done
 }
 
 # ---- lint
 
 stage_lint() {
-  tools_step
+  need_tools golangci-lint deadcode
   local lint=("$TOOLS/golangci-lint")
   step 'no workspace file' empty git ls-files -- go.work '*/go.work'
   step 'lint configuration' "${lint[@]}" config verify
@@ -274,7 +282,7 @@ stage_api() {
     skip 'API against the last release' 'there is no release tag yet'
     return
   fi
-  tools_step
+  need_tools apidiff
   step "API against $tag" api_diff "$tag"
 }
 
@@ -319,7 +327,7 @@ vuln_module() { # directory
 }
 
 stage_vuln() {
-  tools_step
+  need_tools govulncheck
   step 'fetch the vulnerability database' vuln_database
   each_module 'govulncheck' vuln_module {}
 }
