@@ -1,0 +1,271 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sedabus/seda/internal/clock"
+	"github.com/sedabus/seda/internal/dedup"
+	"github.com/sedabus/seda/internal/names"
+	"github.com/sedabus/seda/internal/queue"
+	"github.com/sedabus/seda/reason"
+)
+
+// Bus owns stages, their life cycle and the account. Make one with New. All
+// methods are safe for concurrent use.
+type Bus struct {
+	cfg    Config // as given to New
+	clock  *clock.Clock
+	epoch  int64           // Unix nanoseconds at the clock's origin
+	root   context.Context //nolint:containedctx // the root of the handlers' contexts, cancelled by Close
+	cancel context.CancelCauseFunc
+	chunks *sync.Pool
+	arrs   *sync.Pool
+
+	ids      atomic.Uint64
+	phase    atomic.Int32
+	watching atomic.Bool
+	stages   atomic.Pointer[stageTable] // replaced, never changed
+	unknown  atomic.Uint64              // publishes to stages that do not exist
+
+	timers        timers
+	permits       permits
+	callbacks     callbacks
+	letters       Letters
+	drops         dropQueue
+	panics        atomic.Uint64 // outside handlers
+	journalErrors atomic.Uint64 // entries that the journal refused
+
+	tuning sync.Mutex // serialises Tune; held around the user's func
+	live   atomic.Pointer[liveConfig]
+
+	wake    chan struct{} // something has settled while a shutdown waits
+	cutNow  chan struct{} // closed when a second shutdown has less time
+	cutOnce sync.Once
+
+	mu struct {
+		sync.Mutex
+		holds  holds
+		report *Report
+		ending chan struct{} // closed when the shutdown's report is there
+	}
+}
+
+// stageTable is an immutable registry.
+type stageTable struct {
+	byName map[string]*Stage
+	list   []*Stage
+}
+
+// The phases of a bus's life.
+const (
+	stateNew int32 = iota
+	stateRunning
+	stateDraining // no outside publishes
+	stateClosed   // nothing starts any more
+)
+
+func (b *Bus) state() int32 { return b.phase.Load() }
+
+// New returns a bus with the given configuration and no stages. All faults of
+// the configuration are returned at once, joined.
+func New(c Config) (*Bus, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	c.setDefaults()
+	b := &Bus{
+		cfg: c, clock: clock.New(), wake: make(chan struct{}, 1), cutNow: make(chan struct{}),
+		chunks: queue.NewShared[Envelope](), arrs: queue.NewShared[arrival](),
+	}
+	b.epoch = b.clock.Wall(1).UnixNano() - 1
+	b.root, b.cancel = context.WithCancelCause(context.Background())
+	b.timers.clock = b.clock
+	b.callbacks.bus = b
+	b.permits.mu.limit = c.MaxHandlers
+	b.stages.Store(&stageTable{byName: map[string]*Stage{}})
+	b.drops.bus = b
+	b.letters.init(b, c.DeadLetters)
+	return b, nil
+}
+
+// Name returns the bus's name.
+func (b *Bus) Name() string { return b.cfg.Name }
+
+// Stage registers a stage, before or after Start, and returns it. Registering
+// a name again with the same settings returns the stage that is there; with
+// other settings it is an error, as are settings out of bounds, all faults at
+// once.
+func (b *Bus) Stage(name string, c StageConfig) (*Stage, error) {
+	return b.register(name, c, nil)
+}
+
+func (b *Bus) register(name string, c StageConfig, t *topic) (*Stage, error) {
+	if err := errors.Join(checkName(name), c.validate(name)); err != nil {
+		return nil, err
+	}
+	c = c.withDefaults()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state() >= stateDraining {
+		return nil, &RejectedError{Stage: name, Reason: reason.Closed}
+	}
+	old := b.stages.Load()
+	if s := old.byName[name]; s != nil {
+		return s, s.sameSettings(&c)
+	}
+	if err := old.checkLetterRing(name, c.DeadLetterTo); err != nil {
+		return nil, err
+	}
+	s := b.newStage(name, c, len(old.list))
+	if c.Delivery == PubSub {
+		s.mu.topic = newTopic(s)
+		b.permits.count(s, true)
+	}
+	_ = t
+	next := &stageTable{byName: make(map[string]*Stage, len(old.list)+1), list: append(slices.Clone(old.list), s)}
+	for n, st := range old.byName {
+		next.byName[n] = st
+	}
+	next.byName[name] = s
+	b.stages.Store(next)
+	return s, nil
+}
+
+func checkName(name string) error {
+	if err := names.Check(name); err != nil {
+		return fmt.Errorf("%w: stage name: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
+// sameSettings returns an error that names the settings in which a second
+// registration differs.
+func (s *Stage) sameSettings(c *StageConfig) error {
+	have := s.Config()
+	if diff := append(frozenDiff(&have, c), liveDiff(&have, c)...); len(diff) > 0 {
+		return fmt.Errorf("%w: %s is registered with other settings: %v; use Tune to change it", ErrConflict, s.where(), diff)
+	}
+	return nil
+}
+
+// checkLetterRing refuses a dead-letter stage that does not exist, is the
+// stage itself, or leads back to it. Since a stage must exist to be named, a
+// ring could only be closed by the newcomer.
+func (t *stageTable) checkLetterRing(name, to string) error {
+	if to == "" {
+		return nil
+	}
+	where := fmt.Sprintf("stage %q", name)
+	if to == name {
+		return fault(where, "DeadLetterTo", to, "must not be the stage itself")
+	}
+	if t.byName[to] == nil {
+		return fault(where, "DeadLetterTo", to, "must be a registered stage")
+	}
+	return nil
+}
+
+func (b *Bus) newStage(name string, c StageConfig, index int) *Stage {
+	s := &Stage{bus: b, name: name, index: index}
+	m := &s.mu
+	m.cfg = c
+	m.pool = queue.NewPool[Envelope](b.chunks)
+	m.arrPool = queue.NewPool[arrival](b.arrs)
+	m.batch = max(1, c.Batch)
+	m.minFree = int64(c.Capacity)
+	s.free.Store(int64(c.Capacity))
+	s.slow.Store(true) // until it is known to be fast
+	s.info.Store(&stageInfo{full: c.Full, capacity: c.Capacity})
+	if c.Order != Unordered {
+		m.keyed = newKeyed(c.Order)
+	}
+	if len(c.Classes) > 0 {
+		m.classes = newLanes(c.Classes)
+	}
+	if c.DedupWindow > 0 {
+		m.dedup = dedup.New(c.DedupWindow)
+	}
+	if c.Pull {
+		m.pull = newPullState()
+	}
+	s.gates.Store(uint32(b.gatesFor(&c)))
+	return s
+}
+
+// gatesFor returns the gates of a new stage. b.mu is held.
+func (b *Bus) gatesFor(c *StageConfig) gates {
+	var g gates
+	set := func(on bool, bit gates) {
+		if on {
+			g |= bit
+		}
+	}
+	set(b.state() == stateNew, gateNotStarted)
+	set(b.state() >= stateDraining, gateClosed)
+	set(b.mu.holds.any(), gatePaused)
+	set(c.Accepts != nil, gateAccepts)
+	set(c.DedupWindow > 0, gateDedup)
+	set(c.Admission != nil, gateAdmission)
+	set(b.cfg.Journal != nil, gateJournal)
+	set(b.cfg.Tracer != nil, gateTracer)
+	set(c.NoHandler != NoHandlerHold && c.Delivery == PointToPoint, gateNoHandler)
+	return g
+}
+
+// setGates sets or clears gates of all stages. b.mu is held.
+func (b *Bus) setGates(g gates, on bool) {
+	for _, s := range b.stages.Load().list {
+		s.setGateLocked(g, on) // a compare-and-swap: no lock needed
+	}
+}
+
+func (b *Bus) stagesNow() []*Stage { return b.stages.Load().list }
+
+func (b *Bus) lookup(name string) *Stage { return b.stages.Load().byName[name] }
+
+// Lookup returns the stage of that name.
+func (b *Bus) Lookup(name string) (*Stage, bool) {
+	s := b.lookup(name)
+	return s, s != nil
+}
+
+// Stages returns all stages in the order of their registration.
+func (b *Bus) Stages() []*Stage { return slices.Clone(b.stagesNow()) }
+
+// Publish publishes e to the stage of that name; see Stage.Publish.
+func (b *Bus) Publish(ctx context.Context, to string, e *Envelope) error {
+	s := b.lookup(to)
+	if s == nil {
+		if b.state() >= stateDraining {
+			return &RejectedError{Stage: to, Reason: reason.Closed}
+		}
+		b.unknown.Add(1)
+		return &RejectedError{Stage: to, Reason: reason.NoStage}
+	}
+	return s.Publish(ctx, e)
+}
+
+// anchor turns a deadline as the user gave it into the bus clock's Unix
+// nanoseconds, which no change of the wall clock moves.
+func (b *Bus) anchor(deadline int64) int64 {
+	return b.clock.FromWall(unixTime(deadline)) + b.epoch
+}
+
+// expired says whether an anchored deadline has passed at now.
+func (b *Bus) expired(deadline, now int64) bool { return now+b.epoch >= deadline }
+
+// settled tells a waiting shutdown that something has ended.
+func (b *Bus) settled() {
+	if b.state() < stateDraining {
+		return
+	}
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}

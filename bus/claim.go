@@ -1,0 +1,376 @@
+package bus
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/sedabus/seda/internal/queue"
+)
+
+// The claim word of an executor says how far it is in its chunk:
+//
+//	bits 0-7    lim      the end of the claim
+//	bits 8-15   cur      the next envelope to start; cur-1 is in the handler
+//	bits 16-23  settled  everything before it is settled
+//	bit  24     lost     the envelope in the handler was abandoned
+//	bit  25     pin      held by another goroutine for a moment
+//
+// The executor moves cur and settled by compare-and-swap, without a lock. Who
+// wants to take unstarted envelopes back, settle finished ones, or look at the
+// one in the handler, holds the stage's lock and sets pin: then the executor
+// cannot start or settle anything.
+const (
+	claimCurShift     = 8
+	claimSettledShift = 16
+	claimMask         = 0xff
+	claimLost         = 1 << 24
+	claimPin          = 1 << 25
+)
+
+func claimLim(w uint32) int     { return int(w & claimMask) }
+func claimCur(w uint32) int     { return int(w >> claimCurShift & claimMask) }
+func claimSettled(w uint32) int { return int(w >> claimSettledShift & claimMask) }
+
+func claimOf(settled, cur, lim int) uint32 {
+	return uint32(settled)<<claimSettledShift | uint32(cur)<<claimCurShift | uint32(lim)
+}
+
+const (
+	// slowHandler is the service time from which envelopes are claimed one by
+	// one: the hand-over is then below one per cent of it.
+	slowHandler = 20 * time.Microsecond
+	// watchAfter is after what time a claim of several is looked at.
+	watchAfter = time.Millisecond
+)
+
+// begin starts the next envelope of the claim, or returns nil at its end.
+//
+// hot: 0 allocs, no locks, no time
+func (ex *executor) begin() *Envelope {
+	if ex.redo {
+		ex.redo = false
+		return ex.current()
+	}
+	for {
+		w := ex.claim.Load()
+		cur := claimCur(w)
+		if w&claimLost != 0 || cur >= claimLim(w) {
+			if w&claimPin == 0 {
+				return nil
+			}
+		} else if w&claimPin == 0 {
+			if ex.claim.CompareAndSwap(w, w+1<<claimCurShift) {
+				return &ex.c.Items[cur]
+			}
+			continue
+		}
+		runtime.Gosched()
+	}
+}
+
+// settle settles what the executor has finished. It runs without the lock.
+func (ex *executor) settle() {
+	for {
+		w := ex.claim.Load()
+		if w&claimPin != 0 {
+			runtime.Gosched()
+			continue
+		}
+		a, b := claimSettled(w), claimCur(w)
+		if w&claimLost != 0 || a == b {
+			break
+		}
+		if ex.claim.CompareAndSwap(w, claimOf(b, b, claimLim(w))) {
+			ex.settleRange(a, b)
+			break
+		}
+	}
+	ex.resv.giveBack(ex.stage.bus)
+}
+
+// pinLocked stops ex for a moment; ok is false when it has nothing in hand.
+// The stage's lock is held, so nobody else pins.
+func (ex *executor) pinLocked() (w uint32, ok bool) {
+	for {
+		w = ex.claim.Load()
+		if w&claimLost != 0 || claimSettled(w) == claimLim(w) {
+			return w, false
+		}
+		if ex.claim.CompareAndSwap(w, w|claimPin) {
+			return w, true
+		}
+	}
+}
+
+// finishLocked hands in what ex has done with its claim.
+func (s *Stage) finishLocked(ex *executor, now int64) {
+	m := &s.mu
+	m.count.hopped += ex.tally.hopped
+	m.count.delivered += ex.tally.delivered
+	m.count.end[0].completed += ex.tally.completed[0]
+	m.count.end[1].completed += ex.tally.completed[1]
+	ex.tally = tally{}
+	if !ex.working {
+		return
+	}
+	ex.working = false
+	w := ex.claim.Load()
+	if w&claimLost != 0 {
+		m.count.late++
+	}
+	m.executed--
+	if ex.slot != nil {
+		m.keyed.finish(ex)
+	}
+	if !ex.single {
+		m.claimed -= ex.size - ex.counted
+	}
+	s.recordLocked(ex, now)
+	left := ex.size - ex.released
+	ex.size, ex.released, ex.counted = 0, 0, 0
+	if ex.c != ex.own {
+		m.pool.Put(ex.c)
+	} else {
+		ex.c.Reset()
+	}
+	ex.c = nil
+	ex.claim.Store(0)
+	s.releaseLocked(left)
+}
+
+// recordLocked takes the claim's times and chooses the size of the next one.
+func (s *Stage) recordLocked(ex *executor, now int64) {
+	n := ex.size
+	if n <= 0 || ex.timed {
+		return
+	}
+	took := now - ex.start
+	s.mu.svc.Add(took/int64(n), uint64(n))
+	s.adaptLocked(time.Duration(took/int64(n)), n)
+}
+
+// adaptLocked chooses the claim size from the service time of n envelopes.
+func (s *Stage) adaptLocked(per time.Duration, n int) {
+	m := &s.mu
+	switch {
+	case m.cfg.Batch > 0:
+		m.batch = m.cfg.Batch
+		s.slow.Store(per >= slowHandler)
+	case per >= slowHandler:
+		m.batch = 1
+		s.slow.Store(true)
+	case n >= m.batch:
+		s.slow.Store(false)
+		m.batch = min(queue.Len, 2*m.batch)
+	}
+}
+
+// claimLocked makes ex's next claim. With force it takes one envelope although
+// its next stage has no room.
+func (s *Stage) claimLocked(ex *executor, now int64, force bool) bool {
+	m := &s.mu
+	if !s.runnableLocked() {
+		return false
+	}
+	ex.handler, ex.timeout = m.handler, m.cfg.HandlerTimeout
+	ex.timed = m.cfg.ExactTiming || m.cfg.HandlerTimeout > 0
+	if ex.own == nil {
+		ex.own = m.pool.Get()
+	}
+	switch {
+	case m.due.Len() > 0:
+		m.due.Pop(&m.pool, s.ownSlot(ex))
+		s.rememberKey(ex)
+	case s.mu.edges != nil && s.claimHeldLocked(ex, force):
+	case m.keyed != nil:
+		if !m.keyed.claim(s, ex, force) {
+			return false
+		}
+	case m.classes != nil:
+		if !m.classes.claim(s, ex, force) {
+			return false
+		}
+	default:
+		if !s.claimFrom(ex, &m.q, s.shareLocked(), force) {
+			return false
+		}
+	}
+	s.startClaimLocked(ex, now)
+	return true
+}
+
+// shareLocked is how many envelopes a claim may take: not more than a fair
+// share of what waits.
+func (s *Stage) shareLocked() int {
+	m := &s.mu
+	if m.batch <= 1 || m.cfg.Concurrency <= 1 {
+		return m.batch
+	}
+	return max(1, min(m.batch, s.queuedLocked()/min(m.cfg.Concurrency, m.active+1)))
+}
+
+// ownSlot makes ex's own chunk the claim of one envelope and returns its place.
+func (s *Stage) ownSlot(ex *executor) *Envelope {
+	ex.c = ex.own
+	ex.c.Rd, ex.c.N = 0, 1
+	return &ex.c.Items[0]
+}
+
+// claimFrom claims up to limit envelopes from q, setting aside those whose
+// next stage has no room.
+func (s *Stage) claimFrom(ex *executor, q *fifo, limit int, force bool) bool {
+	m := &s.mu
+	for q.Len() > 0 {
+		head := q.Head()
+		n := min(limit, head.Size())
+		n = s.allowedLocked(ex, head, n, force)
+		if n == 0 {
+			s.setAsideLocked(q)
+			continue
+		}
+		if n == head.Size() {
+			ex.c = q.TakeHead()
+			return true
+		}
+		ex.c = ex.own
+		q.PopInto(&m.pool, ex.c, n)
+		return true
+	}
+	return false
+}
+
+// startClaimLocked enters the claim in ex.c into the books.
+func (s *Stage) startClaimLocked(ex *executor, now int64) {
+	m := &s.mu
+	c := ex.c
+	if s.blockedOn.Load() != nil {
+		s.blockedOn.Store(nil)
+	}
+	ex.working = true
+	ex.size, ex.released, ex.counted = c.Size(), 0, 0
+	ex.single = ex.size == 1
+	ex.start, ex.waited = now, max(0, now-c.Items[c.Rd].entered)
+	m.lastStart = now
+	if !ex.timed {
+		m.wait.Add(ex.waited, uint64(ex.size))
+	}
+	m.executed++
+	m.maxInFlight = max(m.maxInFlight, m.executed)
+	if ex.single {
+		ex.key = c.Items[c.Rd].Key
+		ex.released = 1
+	} else {
+		m.claimed += ex.size
+		if m.topic == nil {
+			s.bus.watch()
+		}
+	}
+	ex.claim.Store(claimOf(c.Rd, c.Rd, c.N))
+	if ex.single {
+		s.releaseLocked(1)
+	}
+}
+
+// helpLocked gives back the places of envelopes that were started meanwhile,
+// so that full means full.
+func (s *Stage) helpLocked() {
+	for _, ex := range s.mu.execs {
+		if !ex.working || ex.single {
+			continue
+		}
+		w := ex.claim.Load()
+		started := ex.size - (claimLim(w) - claimCur(w))
+		if n := started - ex.counted; n > 0 {
+			ex.counted = started
+			s.mu.claimed -= n
+		}
+		if n := started - ex.released; n > 0 {
+			ex.released = started
+			s.releaseLocked(n)
+		}
+	}
+}
+
+// takeBackLocked puts what was claimed but not started back to the front of
+// the queue, and takes what was finished to be settled by the caller.
+func (s *Stage) takeBackLocked() (jobs []job) {
+	for _, ex := range s.mu.execs {
+		if !ex.working || ex.single {
+			continue
+		}
+		if j, ok := s.takeBackFrom(ex); ok {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs
+}
+
+// job is a finished part of a claim that somebody else settles because the
+// executor is held up in a handler.
+type job struct {
+	c    *chunk
+	resv reservations
+}
+
+// takeBackFrom leaves ex only the envelope that is in its handler.
+func (s *Stage) takeBackFrom(ex *executor) (j job, ok bool) {
+	w, ok := ex.pinLocked()
+	if !ok {
+		return job{}, false
+	}
+	settled, cur, lim := claimSettled(w), claimCur(w), claimLim(w)
+	if cur < lim {
+		s.putBackLocked(ex, cur, lim)
+	}
+	finished := max(settled, cur-1) // cur-1 is in the handler
+	if finished > settled {
+		j.c = s.mu.pool.Get()
+		j.c.Append(ex.c, settled, finished)
+		j.resv, ex.resv = ex.resv, reservations{}
+	}
+	if ex.slot != nil && !ex.holding && cur > settled {
+		s.mu.keyed.keepOnlyKey(ex, ex.c.Items[cur-1].Key)
+	}
+	ex.claim.Store(claimOf(finished, cur, cur))
+	return j, j.c != nil
+}
+
+// putBackLocked puts the unstarted envelopes a to b of ex's claim back to the
+// front of the queue that they came from.
+func (s *Stage) putBackLocked(ex *executor, a, b int) {
+	m := &s.mu
+	switch {
+	case ex.slot != nil:
+		ex.slot.q.PushFrontRange(&m.pool, ex.c, a, b)
+		m.keyed.n += b - a
+	case m.classes != nil:
+		m.classes.putBack(&m.pool, ex.c, a, b)
+	default:
+		m.q.PushFrontRange(&m.pool, ex.c, a, b)
+	}
+	clear(ex.c.Items[a:b])
+	n := b - a
+	started := ex.size - n
+	m.claimed -= ex.size - ex.counted
+	ex.size, ex.counted = started, min(ex.counted, started)
+	m.claimed += ex.size - ex.counted
+}
+
+// runJobs settles what takeBackLocked has taken. No lock is held.
+func (s *Stage) runJobs(jobs []job) {
+	for i := range jobs {
+		j := &jobs[i]
+		var t tally
+		s.settleChunk(j.c, 0, j.c.N, &j.resv, &t)
+		j.resv.giveBack(s.bus)
+		s.mu.Lock()
+		s.mu.count.hopped += t.hopped
+		s.mu.count.end[0].completed += t.completed[0]
+		s.mu.count.end[1].completed += t.completed[1]
+		s.mu.pool.Put(j.c)
+		s.unlockAndStart()
+	}
+	if len(jobs) > 0 {
+		s.bus.settled()
+	}
+}

@@ -1,0 +1,131 @@
+package bus
+
+import "github.com/sedabus/seda/internal/queue"
+
+// lanes are the priority classes of a stage, highest first, guarded by
+// Stage.mu. The highest class that has work is served, unless a lower one is
+// owed its minimum share: every envelope served earns each waiting class its
+// share of one, and a class that has earned a whole one comes first.
+type lanes struct {
+	classes []Class
+	q       []fifo
+	owed    []int // hundredths of an envelope
+	n       int
+}
+
+// wholeOne is what a class has to be owed to come first; owedAtMost bounds the
+// burst that a class may catch up with.
+const (
+	wholeOne   = 100
+	owedAtMost = 16 * wholeOne
+)
+
+func newLanes(classes []Class) *lanes {
+	return &lanes{classes: classes, q: make([]fifo, len(classes)), owed: make([]int, len(classes))}
+}
+
+// classOf returns the index of e's class; the last one for an unknown name.
+func (l *lanes) classOf(e *Envelope) int {
+	if e.Meta != nil && e.Meta.Class != "" {
+		for i := range l.classes {
+			if l.classes[i].Name == e.Meta.Class {
+				return i
+			}
+		}
+	}
+	return len(l.classes) - 1
+}
+
+func (l *lanes) push(p *queue.Pool[Envelope], e *Envelope) {
+	l.q[l.classOf(e)].Push(p, e)
+	l.n++
+}
+
+// choose returns the class to serve next, or -1.
+func (l *lanes) choose(skip uint32) int {
+	best, highest := -1, -1
+	for i := range l.q {
+		if l.q[i].Len() == 0 || skip&(1<<i) != 0 {
+			continue
+		}
+		if highest < 0 {
+			highest = i
+		}
+		if l.owed[i] >= wholeOne && (best < 0 || l.owed[i] > l.owed[best]) {
+			best = i
+		}
+	}
+	if best >= 0 {
+		return best
+	}
+	return highest
+}
+
+// claim makes ex's claim from the class whose turn it is.
+func (l *lanes) claim(s *Stage, ex *executor, force bool) bool {
+	var skip uint32
+	for {
+		i := l.choose(skip)
+		if i < 0 {
+			return false
+		}
+		limit := s.shareLocked()
+		if l.owed[i] >= wholeOne {
+			limit = min(limit, l.owed[i]/wholeOne)
+		}
+		before := l.q[i].Len()
+		ok := s.claimFrom(ex, &l.q[i], limit, force)
+		l.n -= before - l.q[i].Len()
+		if ok {
+			l.served(i, ex.c.Size())
+			return true
+		}
+		skip |= 1 << i
+	}
+}
+
+// served books n envelopes of class i.
+func (l *lanes) served(i, n int) {
+	for j := range l.q {
+		switch {
+		case j == i:
+			l.owed[j] = max(0, l.owed[j]-n*wholeOne)
+		case l.q[j].Len() == 0:
+			l.owed[j] = 0 // a share is not saved up while there is no work
+		default:
+			l.owed[j] = min(owedAtMost, l.owed[j]+n*l.classes[j].MinShare)
+		}
+	}
+}
+
+// evict takes the oldest envelope of the lowest class.
+func (l *lanes) evict(p *queue.Pool[Envelope], victim *Envelope) bool {
+	for i := len(l.q) - 1; i >= 0; i-- {
+		if l.q[i].Len() > 0 {
+			l.q[i].Pop(p, victim)
+			l.n--
+			return true
+		}
+	}
+	return false
+}
+
+// putBack returns unstarted envelopes to the front of their class; a claim is
+// of one class.
+func (l *lanes) putBack(p *queue.Pool[Envelope], c *chunk, a, b int) {
+	l.q[l.classOf(&c.Items[a])].PushFrontRange(p, c, a, b)
+	l.n += b - a
+}
+
+func (l *lanes) all(f func(*Envelope) bool) {
+	for i := range l.q {
+		l.q[i].All(f)
+	}
+}
+
+func (l *lanes) drain(p *queue.Pool[Envelope], f func(*Envelope)) {
+	for i := range l.q {
+		drainFIFO(&l.q[i], p, f)
+	}
+	l.n = 0
+}

@@ -1,0 +1,108 @@
+package bus
+
+import (
+	"errors"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/sedabus/seda/internal/names"
+)
+
+// Config configures a Bus. The zero value is valid; every zero field means its
+// documented default, and a value out of its bounds is an error of New that
+// names field, value and bound, all faults at once.
+type Config struct {
+	// Name labels the bus in statistics and errors; default "bus". The same
+	// alphabet as for stage names.
+	Name string
+	// MaxHandlers bounds the handlers that run at once over all stages; 0 is no
+	// bound, at most 1<<20. Each stage keeps a reserved share of one, so that
+	// none is starved by the others. Pull consumers do not count. Live-tunable.
+	MaxHandlers int
+	// DeadLetters bounds the dead-letter store. Live-tunable.
+	DeadLetters LetterBounds
+	// Grace is how long Run waits for a drain; default 30 s.
+	Grace time.Duration
+	// Hooks are called on changes; all fields are optional.
+	Hooks Hooks
+	// Logger gets state changes; nil is silent.
+	Logger *slog.Logger
+	// Journal records accepted work and its ends; nil is none.
+	Journal Journal
+	// Tracer sees publishes and handler calls; nil is none.
+	Tracer Tracer
+}
+
+// LetterBounds bounds the dead-letter store; whichever bound is reached first
+// evicts the oldest letters, which is counted.
+type LetterBounds struct {
+	// MaxCount is the number of letters; default 10,000, at most 1<<30.
+	MaxCount int
+	// MaxBytes is the size of the letters as estimated from payloads, headers
+	// and texts; default 64 MiB.
+	MaxBytes int64
+	// MaxAge is how long a letter is kept; default 0, for ever.
+	MaxAge time.Duration
+}
+
+const (
+	defaultName      = "bus"
+	defaultGrace     = 30 * time.Second
+	defaultLetters   = 10_000
+	defaultLetterMem = 64 << 20
+	maxHandlersBound = 1 << 20
+	maxDuration      = time.Duration(math.MaxInt64 / 4) // so that adding to the clock cannot overflow
+)
+
+func (c *Config) setDefaults() {
+	if c.Name == "" {
+		c.Name = defaultName
+	}
+	if c.Grace == 0 {
+		c.Grace = defaultGrace
+	}
+	if c.DeadLetters.MaxCount == 0 {
+		c.DeadLetters.MaxCount = defaultLetters
+	}
+	if c.DeadLetters.MaxBytes == 0 {
+		c.DeadLetters.MaxBytes = defaultLetterMem
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (c *Config) validate() error {
+	const where = "config"
+	var errs []error
+	if c.Name != "" {
+		if err := names.Check(c.Name); err != nil {
+			errs = append(errs, fault(where, "Name", c.Name, err.Error()))
+		}
+	}
+	errs = append(errs,
+		checkInt(where, "MaxHandlers", c.MaxHandlers, maxHandlersBound),
+		checkInt(where, "DeadLetters.MaxCount", c.DeadLetters.MaxCount, 1<<30),
+		checkDuration(where, "DeadLetters.MaxAge", c.DeadLetters.MaxAge),
+		checkDuration(where, "Grace", c.Grace),
+	)
+	if c.DeadLetters.MaxBytes < 0 {
+		errs = append(errs, fault(where, "DeadLetters.MaxBytes", c.DeadLetters.MaxBytes, "must be 0 (default) or more"))
+	}
+	return errors.Join(errs...)
+}
+
+func checkInt(where, field string, v, most int) error {
+	if v < 0 || v > most {
+		return fault(where, field, v, rangeText(most))
+	}
+	return nil
+}
+
+func checkDuration(where, field string, d time.Duration) error {
+	if d < 0 || d > maxDuration {
+		return fault(where, field, d, "must be from 0 (default) to "+maxDuration.String())
+	}
+	return nil
+}

@@ -1,0 +1,388 @@
+package bus
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+)
+
+// executor is a goroutine at work for one stage. It is started on demand, at
+// most Concurrency at once, and ends when nothing can be started. Between
+// bursts the struct is kept, the goroutine is not.
+//
+// An executor claims a chunk of envelopes under the stage's lock and works it
+// off without: the only shared word is claim, by which others can see how far
+// it is, take back what it has not started, and settle what it has finished.
+type executor struct {
+	stage *Stage
+	loop  func() // run, as a value, so that starting it does not allocate
+
+	claim   atomic.Uint32 // see claim.go
+	working bool          // has a claim; guarded by stage.mu
+	c       *chunk        // the claimed chunk; others look at it with the claim pinned
+	own     *chunk        // the executor's own chunk, for claims that are copied
+
+	handler  Handler
+	ctx      context.Context //nolint:containedctx // the handlers' context, one for many calls
+	cancel   context.CancelCauseFunc
+	canceled atomic.Bool  // the running call was cancelled by id
+	overdue  atomic.Int64 // bus clock at which the running call should have returned; 0 is none
+	begun    atomic.Int64 // bus clock at which the running call was started, if it is timed
+	timeout  time.Duration
+
+	permit  bool
+	timed   bool // read the clock for each envelope
+	goexit  bool // a handler called Goexit: a new goroutine goes on
+	redo    bool // handle the current envelope once more
+	ended   bool // the work loop came to its end
+	single  bool // the claim is of one envelope
+	key     string
+	slot    *keySlot // the key slot that the claim owns, or nil
+	holding bool     // the claim holds key in its slot
+	passed  bool     // the hold went on to a retry
+
+	seen   uint32 // the claim word at the watchdog's last look
+	seenAt int64  // and the claim's start
+
+	start     int64 // bus clock when the claim was made
+	waited    int64 // how long its first envelope had waited
+	size      int   // envelopes in the claim when it was made
+	released  int   // places given back so far
+	counted   int   // envelopes no longer in stage.mu.claimed
+	resv      reservations
+	tally     tally
+	permitRun int // claims since the permit was taken
+}
+
+// tally is what an executor has done since it last held the lock.
+type tally struct {
+	delivered uint64
+	hopped    uint64
+	completed [2]uint64
+}
+
+func newExecutor(s *Stage) *executor {
+	ex := &executor{stage: s}
+	ex.loop = ex.run
+	ex.renewContext()
+	return ex
+}
+
+func (ex *executor) renewContext() {
+	base, cancel := context.WithCancelCause(ex.stage.bus.root)
+	ex.ctx = &handlerContext{Context: base, ex: ex}
+	ex.cancel = cancel
+	ex.canceled.Store(false)
+}
+
+// run is the executor's goroutine; it ends when nothing can be started, when
+// the bus cuts its work off, or by a handler's Goexit, which starts another.
+func (ex *executor) run() {
+	defer func() {
+		if ex.goexit {
+			ex.goexit = false
+			go ex.loop()
+		}
+	}()
+	if ex.working { // after a Goexit
+		ex.workOff()
+	}
+	for ex.next() {
+		ex.workOff()
+	}
+}
+
+func (ex *executor) workOff() {
+	if ex.stage.mu.topic != nil { // immutable once registered
+		ex.fanOut()
+		return
+	}
+	for ex.ended = false; !ex.ended; {
+		ex.work()
+	}
+	ex.settle()
+}
+
+// work calls the handler for what is left of the claim. It returns early when
+// a handler panics.
+func (ex *executor) work() {
+	defer ex.recoverCall()
+	for {
+		e := ex.begin()
+		if e == nil {
+			ex.ended = true
+			return
+		}
+		for {
+			ex.tally.delivered++
+			var err error
+			if ex.timed || e.flags&flagTimed != 0 {
+				err = ex.callTimed(e)
+			} else {
+				err = ex.handler(ex.ctx, e)
+			}
+			if (err == nil && !ex.canceled.Load()) || !ex.refused(e, err) {
+				break
+			}
+		}
+	}
+}
+
+// recoverCall turns a panic or a Goexit into a nack of the envelope that was
+// being handled.
+func (ex *executor) recoverCall() {
+	if ex.ended {
+		return
+	}
+	v := recover()
+	ex.goexit = v == nil
+	err := &PanicError{Value: v, Stack: debug.Stack()}
+	e := ex.current()
+	ex.stage.panicked(e, err)
+	if e != nil {
+		ex.redo = ex.refused(e, err)
+	}
+}
+
+// current is the envelope that was started last, or nil if it is no longer
+// this executor's.
+func (ex *executor) current() *Envelope {
+	w := ex.claim.Load()
+	cur := claimCur(w)
+	if cur == 0 || w&claimLost != 0 {
+		return nil
+	}
+	return &ex.c.Items[cur-1]
+}
+
+// next hands the last claim's results in and makes the next claim; it reports
+// whether there is one.
+func (ex *executor) next() bool {
+	s := ex.stage
+	now := s.bus.clock.Tick()
+	s.mu.Lock()
+	s.finishLocked(ex, now)
+	ok := !s.mustYieldLocked(ex) && s.claimLocked(ex, now, false)
+	if !ok {
+		s.retireLocked(ex)
+	}
+	stuck := !ok && s.stuckInCycle()
+	if !ok && ex.resv.n > 0 {
+		ex.resv.n = 0 // a failed claim holds no place
+	}
+	permit := !ok && ex.permit
+	if permit {
+		ex.permit = false
+	}
+	s.unlockAndStartAfter(permit)
+	if stuck {
+		s.moveBubble()
+	}
+	if !ok {
+		s.bus.settled()
+	}
+	return ok
+}
+
+// retireLocked takes ex off the list of those at work.
+func (s *Stage) retireLocked(ex *executor) {
+	s.mu.active--
+	for i, other := range s.mu.execs {
+		if other == ex {
+			last := len(s.mu.execs) - 1
+			s.mu.execs[i] = s.mu.execs[last]
+			s.mu.execs[last] = nil
+			s.mu.execs = s.mu.execs[:last]
+			break
+		}
+	}
+	ex.handler = nil
+	if len(s.mu.idle) < idleExecutors && !ex.canceled.Load() {
+		s.mu.idle = append(s.mu.idle, ex)
+	} else {
+		ex.cancel(nil)
+	}
+	if s.mu.waiters.n > 0 {
+		s.feedWaitersLocked()
+	}
+}
+
+// idleExecutors is how many executors a stage keeps between bursts.
+const idleExecutors = 8
+
+// wantLocked returns an executor to start, or nil.
+func (s *Stage) wantLocked() *executor {
+	m := &s.mu
+	if m.active >= m.cfg.Concurrency {
+		return nil
+	}
+	if m.pull != nil {
+		s.wakeReceiversLocked()
+		return nil
+	}
+	if !s.runnableLocked() {
+		return nil
+	}
+	if m.active > 0 && !s.worthAnotherLocked() {
+		return nil
+	}
+	if !s.claimableLocked() {
+		return nil
+	}
+	if !s.bus.permits.acquire(s) {
+		return nil
+	}
+	return s.startLocked()
+}
+
+// startLocked returns an executor that holds a permit.
+func (s *Stage) startLocked() *executor {
+	m := &s.mu
+	m.active++
+	var ex *executor
+	if n := len(m.idle); n > 0 {
+		ex = m.idle[n-1]
+		m.idle[n-1] = nil
+		m.idle = m.idle[:n-1]
+	} else {
+		ex = newExecutor(s)
+	}
+	ex.permit, ex.permitRun = true, 0
+	m.execs = append(m.execs, ex)
+	return ex
+}
+
+// runnableLocked says whether anything may start at all.
+func (s *Stage) runnableLocked() bool {
+	m := &s.mu
+	if m.closed || m.holds.any() {
+		return false
+	}
+	return s.handledLocked() || m.pull != nil
+}
+
+// handledLocked says whether there is someone to hand envelopes to.
+func (s *Stage) handledLocked() bool {
+	if t := s.mu.topic; t != nil {
+		return len(*t.subs.Load()) > 0
+	}
+	return s.mu.handler != nil
+}
+
+// worthAnotherLocked says whether one more executor would help: always where
+// handlers are slow, else when there is more than the others take at a time.
+func (s *Stage) worthAnotherLocked() bool {
+	if s.slow.Load() || s.mu.batch <= 1 || s.mu.due.Len() > 0 {
+		return true
+	}
+	return s.queuedLocked() > 2*s.mu.batch*s.mu.active
+}
+
+// claimableLocked says whether a claim would find something.
+func (s *Stage) claimableLocked() bool {
+	m := &s.mu
+	if m.due.Len() > 0 || s.heldReadyLocked() {
+		return true
+	}
+	if m.keyed != nil {
+		return m.keyed.ready.Len() > 0
+	}
+	return s.queuedLocked() > 0
+}
+
+// mustYieldLocked says whether ex has to end its turn: too many run, or
+// another stage waits for its permit.
+func (s *Stage) mustYieldLocked(ex *executor) bool {
+	if s.mu.active > s.mu.cfg.Concurrency {
+		return true
+	}
+	ex.permitRun++
+	return s.bus.permits.wanted() && ex.permitRun > 1
+}
+
+// unlockAndStart unlocks s.mu, starts an executor if one is worth it, and
+// tells upstreams that their parked envelopes entered.
+//
+// hot: 0 allocs
+func (s *Stage) unlockAndStart() { s.unlockAndStartAfter(false) }
+
+// unlockAndStartAfter first gives a permit back if permit is set, so that a
+// stage that waits for it comes before this one.
+func (s *Stage) unlockAndStartAfter(permit bool) {
+	var grant *Stage
+	if permit {
+		grant = s.bus.permits.release(s)
+	}
+	ex := s.wantLocked()
+	notes := s.mu.notes
+	if notes != nil {
+		s.mu.notes = nil
+	}
+	s.mu.Unlock()
+	if ex != nil {
+		go ex.loop()
+	}
+	if notes != nil {
+		s.bus.tell(notes)
+	}
+	for grant != nil {
+		grant = grant.granted()
+	}
+}
+
+// granted uses a permit that was waited for, or passes it on: it returns the
+// stage that gets it next.
+func (s *Stage) granted() *Stage {
+	s.mu.Lock()
+	m := &s.mu
+	if m.active < m.cfg.Concurrency && s.runnableLocked() && s.claimableLocked() {
+		ex := s.startLocked()
+		s.unlockAndStart()
+		go ex.loop()
+		return nil
+	}
+	next := s.bus.permits.release(s)
+	s.mu.Unlock()
+	return next
+}
+
+// panicked counts a handler's panic and tells the hook.
+func (s *Stage) panicked(e *Envelope, err *PanicError) {
+	s.mu.Lock()
+	s.mu.count.panics++
+	s.mu.Unlock()
+	info := PanicInfo{Stage: s.name, Where: "handler", Err: err}
+	if e != nil {
+		info.ID = e.id
+	}
+	s.bus.firePanic(info)
+}
+
+// refused settles e, whose handler returned err or was cancelled; again says
+// that it is to be handled once more at once.
+func (ex *executor) refused(e *Envelope, err error) (again bool) {
+	s := ex.stage
+	canceled := ex.canceled.Load()
+	if canceled {
+		ex.cancel(nil)
+		ex.renewContext()
+		if err == nil {
+			return false // it was done in spite of that
+		}
+	}
+	s.mu.Lock()
+	if ex.claim.Load()&claimLost != 0 {
+		s.mu.Unlock()
+		return false // abandoned meanwhile
+	}
+	again = s.refuseLocked(ex, e, err, canceled) // unlocks
+	if again && e.attempt%againYield == 0 {
+		runtime.Gosched()
+	}
+	return again
+}
+
+// againYield is after how many attempts at once the processor is given away.
+const againYield = 16

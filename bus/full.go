@@ -1,0 +1,293 @@
+package bus
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sedabus/seda/internal/clock"
+	"github.com/sedabus/seda/reason"
+)
+
+// waiter is a publisher that waits for room. Its envelope is put into the
+// queue by whoever makes room, so that first come is first served and a
+// publisher that gives up leaves nothing behind.
+type waiter struct {
+	env        Envelope
+	par        *parent
+	reserve    bool // wants the place only: the journal is asked next
+	ready      chan reason.Reason
+	next, prev *waiter
+	queued     bool
+}
+
+var waiterPool = sync.Pool{New: func() any { //nolint:gochecknoglobals // waiters carry no state between uses
+	return &waiter{ready: make(chan reason.Reason, 1)}
+}}
+
+// waitList is a FIFO of waiters, guarded by Stage.mu.
+type waitList struct {
+	head, tail *waiter
+	n          int
+}
+
+func (l *waitList) push(w *waiter) {
+	w.prev, w.next, w.queued = l.tail, nil, true
+	if l.tail == nil {
+		l.head = w
+	} else {
+		l.tail.next = w
+	}
+	l.tail = w
+	l.n++
+}
+
+func (l *waitList) remove(w *waiter) {
+	if w.prev == nil {
+		l.head = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		l.tail = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.next, w.prev, w.queued = nil, nil, false
+	l.n--
+}
+
+// enterFull is what a publish does that found no room. It unlocks s.mu.
+func (s *Stage) enterFull(ctx context.Context, e *Envelope, par *parent, now int64) error {
+	s.helpLocked() // unstarted claims and finished prefixes may hold places
+	if s.takePlaceLocked() {
+		s.admitLocked(e, par, now)
+		s.unlockAndStart()
+		return nil
+	}
+	switch s.mu.cfg.Full {
+	case DropOldest:
+		var victim Envelope
+		if !s.evictLocked(&victim) {
+			s.unlockAndStart()
+			return s.refuse(reason.Full, nil)
+		}
+		s.admitLocked(e, par, now)
+		s.unlockAndStart()
+		s.dropped(&victim, reason.Evicted)
+		return nil
+	case DropNewest:
+		s.unlockAndStart()
+		return s.refuse(reason.Newest, nil)
+	case Block:
+		if ctx != nil {
+			return s.wait(ctx, e, par, false)
+		}
+	case Reject:
+	}
+	s.unlockAndStart()
+	return s.refuse(reason.Full, nil)
+}
+
+// evictLocked takes the oldest envelope that was never started; its token
+// stays taken for the newcomer.
+func (s *Stage) evictLocked(victim *Envelope) bool {
+	if s.mu.arrivals.Len() > 0 || s.mu.waiters.n > 0 {
+		return false // others come first
+	}
+	switch {
+	case s.mu.keyed != nil:
+		if !s.mu.keyed.evict(&s.mu.pool, victim) {
+			return false
+		}
+	case s.mu.classes != nil:
+		if !s.mu.classes.evict(&s.mu.pool, victim) {
+			return false
+		}
+	case s.mu.q.Len() > 0:
+		s.mu.q.Pop(&s.mu.pool, victim)
+	default:
+		return false
+	}
+	s.endLocked(victim, Dropped, reason.Evicted)
+	return true
+}
+
+// wait blocks until e was entered or will not be. It unlocks s.mu.
+func (s *Stage) wait(ctx context.Context, e *Envelope, par *parent, reserve bool) error {
+	if s.mu.closed || s.mu.waiters.n >= s.mu.cfg.MaxWaiters {
+		closed := s.mu.closed
+		s.unlockAndStart()
+		if closed {
+			return s.refuse(reason.Closed, nil)
+		}
+		return s.refuse(reason.Full, nil)
+	}
+	w, _ := waiterPool.Get().(*waiter)
+	w.env, w.par, w.reserve = *e, par, reserve
+	s.mu.waiters.push(w)
+	limit := s.mu.cfg.HopTimeout
+	s.unlockAndStart()
+
+	stop, timeout := s.waitLimits(ctx, e, limit)
+	var why reason.Reason
+	var cause error
+	select {
+	case why = <-w.ready:
+	case <-ctx.Done():
+		why, cause = s.giveUp(w, reason.Full), ctx.Err()
+	case <-timeout:
+		why = s.giveUp(w, reason.Full)
+		if e.deadline != 0 && why == reason.Full && s.bus.expired(e.deadline, s.bus.clock.Now()) {
+			why = reason.Expired
+		}
+	}
+	stop()
+	w.env, w.par = Envelope{}, nil
+	waiterPool.Put(w)
+	if why == reason.None {
+		return nil
+	}
+	if why == reason.Closed {
+		cause = nil
+	}
+	return s.refuse(why, cause)
+}
+
+// waitLimits returns the channel that ends a wait beside the context: at the
+// envelope's deadline, and after the hop timeout for a publish from inside.
+func (s *Stage) waitLimits(ctx context.Context, e *Envelope, hop time.Duration) (stop func(), timeout <-chan time.Time) {
+	var d time.Duration
+	if s.bus.isInside(ctx) {
+		d = hop
+	}
+	if e.deadline != 0 {
+		left := time.Duration(max(1, e.deadline-s.bus.epoch-s.bus.clock.Now()))
+		if d == 0 || left < d {
+			d = left
+		}
+	}
+	if d == 0 {
+		return nothing, nil
+	}
+	t := clock.NewTimer(d)
+	return func() { t.Stop() }, t.C
+}
+
+// giveUp takes w off the list; if it was served meanwhile, that stands.
+func (s *Stage) giveUp(w *waiter, why reason.Reason) reason.Reason {
+	s.mu.Lock()
+	queued := w.queued
+	if queued {
+		s.mu.waiters.remove(w)
+	}
+	s.unlockAndStart()
+	if !queued {
+		return <-w.ready
+	}
+	return why
+}
+
+// feedWaitersLocked serves waiters while there is room.
+func (s *Stage) feedWaitersLocked() {
+	for s.mu.waiters.n > 0 && s.mu.arrivals.Len() == 0 && s.free.Add(-1) >= 0 {
+		w := s.mu.waiters.head
+		s.mu.waiters.remove(w)
+		if w.reserve {
+			s.mu.journaled++
+		} else {
+			s.admitLocked(&w.env, w.par, s.bus.clock.Coarse())
+		}
+		w.ready <- reason.None
+	}
+	// Every way out but an empty list has taken one place too many.
+	if s.mu.waiters.n > 0 && s.mu.arrivals.Len() == 0 {
+		s.free.Add(1)
+	}
+}
+
+// answerWaitersLocked refuses everyone who waits.
+func (s *Stage) answerWaitersLocked(why reason.Reason) {
+	for s.mu.waiters.n > 0 {
+		w := s.mu.waiters.head
+		s.mu.waiters.remove(w)
+		w.ready <- why
+	}
+}
+
+// releaseLocked gives n places back: to the hop above capacity, to arriving
+// hops, to waiting publishers, or to all.
+func (s *Stage) releaseLocked(n int) {
+	if n <= 0 {
+		return
+	}
+	if s.mu.escape {
+		s.mu.escape = false
+		n--
+	}
+	s.free.Add(int64(n))
+	s.feedArrivalsLocked()
+	if s.mu.waiters.n > 0 && s.worthWakingLocked() {
+		s.feedWaitersLocked()
+	}
+}
+
+// worthWakingLocked says whether there is room enough to wake publishers: in a
+// fast stage a wake costs more than many envelopes, so they are woken when
+// half of the queue is free.
+func (s *Stage) worthWakingLocked() bool {
+	if s.slow.Load() || s.mu.active == 0 {
+		return true
+	}
+	return s.free.Load() >= int64(min(s.mu.cfg.Capacity/2, 256))
+}
+
+// snapshot is the shared refusal error of one reason.
+type snapshot struct {
+	err atomic.Pointer[RejectedError]
+	at  atomic.Int64
+	n   atomic.Uint32
+}
+
+const (
+	snapshotAge   = 10e6 // nanoseconds
+	snapshotCheck = 64   // refusals between two looks at the clock
+)
+
+// refuse counts a refusal and returns its error. Without a cause it does not
+// allocate, but for a new snapshot every 10 ms.
+func (s *Stage) refuse(why reason.Reason, cause error) error {
+	s.refused[why].Add(1)
+	return s.refusal(why, cause)
+}
+
+// refusal returns the error without counting.
+func (s *Stage) refusal(why reason.Reason, cause error) error {
+	if cause != nil {
+		e := s.describe(why)
+		e.Cause = cause
+		return e
+	}
+	snap := &s.snapshots[why]
+	now := s.bus.clock.Coarse()
+	if snap.n.Add(1)%snapshotCheck == 0 {
+		now = s.bus.clock.Tick() // nobody else may be looking at it
+	}
+	if e := snap.err.Load(); e != nil && now-snap.at.Load() < snapshotAge {
+		return e
+	}
+	e := s.describe(why)
+	snap.at.Store(now)
+	snap.err.Store(e)
+	return e
+}
+
+// describe builds a refusal without taking the stage's lock, which the caller
+// may hold.
+func (s *Stage) describe(why reason.Reason) *RejectedError {
+	info := s.info.Load()
+	e := &RejectedError{Stage: s.name, Reason: why, Policy: info.full, Capacity: info.capacity}
+	e.Depth = max(0, info.capacity-int(s.free.Load()))
+	return e
+}

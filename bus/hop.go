@@ -1,0 +1,291 @@
+package bus
+
+import (
+	"math"
+	"time"
+
+	"github.com/sedabus/seda/reason"
+)
+
+// arrival is a hop that waits for room: it counts in the depth and capacity of
+// the stage it comes from.
+type arrival struct {
+	env   Envelope
+	from  *Stage
+	until int64 // bus clock at which it is dead-lettered
+}
+
+// forever is no limit.
+const forever = math.MaxInt64
+
+// note tells a stage that envelopes of its own that were parked have entered
+// the next stage.
+type note struct {
+	up, to *Stage
+	n      int
+}
+
+// arrive moves c.Items[a:b], which from has acknowledged, into s; up to
+// reserved of them have a place. It returns how many were parked, and counts
+// those that it dead-lettered in lettered.
+func (s *Stage) arrive(from *Stage, c *chunk, a, b, reserved int, lettered *int) (parked int) {
+	if s.takesAll() {
+		s.mu.Lock()
+		return s.arriveLocked(from, c, a, b, reserved)
+	}
+	// The rare checks, one by one.
+	for i := a; i < b; i++ {
+		e := &c.Items[i]
+		if why := s.refusesHop(e); why != reason.None {
+			from.letterHop(e, s.name, why)
+			*lettered++
+			continue
+		}
+		s.mu.Lock()
+		parked += s.arriveLocked(from, c, i, i+1, min(reserved, 1))
+		reserved = max(0, reserved-1)
+	}
+	return parked
+}
+
+// takesAll says whether no hop can be refused.
+func (s *Stage) takesAll() bool {
+	return gates(s.gates.Load())&(gateAccepts|gateNoHandler) == 0
+}
+
+// refusesHop returns why e cannot enter, or None.
+func (s *Stage) refusesHop(e *Envelope) reason.Reason {
+	g := gates(s.gates.Load())
+	if g&gateAccepts != 0 && !s.accepts(e.Payload) {
+		return reason.Type
+	}
+	if g&gateNoHandler != 0 {
+		return reason.NoHandler
+	}
+	return reason.None
+}
+
+// arriveLocked enters or parks the envelopes. It unlocks s.mu.
+func (s *Stage) arriveLocked(from *Stage, c *chunk, a, b, reserved int) (parked int) {
+	m := &s.mu
+	now := s.bus.clock.Coarse()
+	if m.active == 0 && m.executed == 0 {
+		now = s.bus.clock.Tick()
+	}
+	var victims []Envelope
+	for i := a; i < b; i++ {
+		e := &c.Items[i]
+		e.hop()
+		e.entered, e.attempt, e.disp = now, 1, dispAck
+		e.flags |= timedFlag(e)
+		if reserved > 0 {
+			reserved--
+		} else if !s.placeForHopLocked(&victims) {
+			s.parkLocked(from, e, now)
+			parked++
+			continue
+		}
+		m.count.entered++
+		s.enqueueLocked(e)
+	}
+	stuck := parked > 0 && m.active == 0 && s.stuckInCycle()
+	s.unlockAndStart()
+	for i := range victims {
+		s.dropped(&victims[i], reason.Evicted)
+	}
+	if stuck {
+		s.moveBubble()
+	}
+	return parked
+}
+
+// arriveWhole moves all of c in, which has a place for each, and returns an
+// empty chunk for it.
+func (s *Stage) arriveWhole(c *chunk) *chunk {
+	s.mu.Lock()
+	m := &s.mu
+	now := s.bus.clock.Coarse()
+	if m.active == 0 && m.executed == 0 {
+		now = s.bus.clock.Tick()
+	}
+	for i := c.Rd; i < c.N; i++ {
+		e := &c.Items[i]
+		e.hop()
+		e.entered, e.attempt, e.disp = now, 1, dispAck
+		e.flags |= timedFlag(e)
+	}
+	m.count.entered += uint64(c.Size())
+	c = m.q.PushChunk(&m.pool, c)
+	s.unlockAndStart()
+	return c
+}
+
+// placeForHopLocked takes a place for a hop: a free one, the one above
+// capacity, or that of an evicted envelope.
+func (s *Stage) placeForHopLocked(victims *[]Envelope) bool {
+	m := &s.mu
+	if m.arrivals.Len() > 0 || m.closed {
+		return false
+	}
+	if s.free.Add(-1) >= 0 {
+		return true
+	}
+	s.free.Add(1)
+	if m.cfg.Full == DropOldest {
+		var victim Envelope
+		if s.evictLocked(&victim) {
+			*victims = append(*victims, victim)
+			return true
+		}
+	}
+	if !m.escape {
+		m.escape = true
+		return true
+	}
+	return false
+}
+
+// parkLocked lets e wait at s for room.
+func (s *Stage) parkLocked(from *Stage, e *Envelope, now int64) {
+	m := &s.mu
+	until := now + int64(m.cfg.HopTimeout)
+	slot, _ := m.arrivals.Slot(&m.arrPool)
+	*slot = arrival{env: *e, from: from, until: until}
+	if !m.parkTimer {
+		m.parkTimer = true
+		s.bus.timers.push(until, &parkTimeout{s})
+	}
+}
+
+// addParked books n own envelopes as parked for room in to.
+func (s *Stage) addParked(to *Stage, n int) {
+	s.mu.Lock()
+	s.edgeLocked(to).parked += n
+	s.mu.parked += n
+	s.free.Add(-int64(n))
+	s.unlockAndStart()
+}
+
+// feedArrivalsLocked lets parked hops enter while there is room.
+func (s *Stage) feedArrivalsLocked() {
+	m := &s.mu
+	for m.arrivals.Len() > 0 && !m.closed {
+		if s.free.Add(-1) < 0 {
+			s.free.Add(1)
+			if m.escape {
+				return
+			}
+			m.escape = true
+		}
+		var a arrival
+		m.arrivals.Pop(&m.arrPool, &a)
+		m.count.entered++
+		if a.env.flags&flagCopy != 0 {
+			m.count.copies++
+		}
+		a.env.entered = s.bus.clock.Coarse()
+		s.enqueueLocked(&a.env)
+		s.noteLocked(a.from)
+	}
+}
+
+func (s *Stage) noteLocked(up *Stage) {
+	for i := range s.mu.notes {
+		if s.mu.notes[i].up == up {
+			s.mu.notes[i].n++
+			return
+		}
+	}
+	s.mu.notes = append(s.mu.notes, note{up: up, to: s, n: 1})
+}
+
+// tell delivers notes. It is a loop because an upstream that gets room may in
+// turn let its own parked hops in.
+func (b *Bus) tell(notes []note) {
+	for len(notes) > 0 {
+		n := notes[0]
+		notes = append(notes[1:], n.up.unparked(n.to, n.n)...)
+	}
+}
+
+// unparked books n envelopes as gone to the stage they were parked for.
+func (s *Stage) unparked(to *Stage, n int) (more []note) {
+	s.mu.Lock()
+	if t := s.mu.topic; t != nil {
+		t.lagging -= n
+		s.releaseLocked(n)
+	} else {
+		s.leaveParkedLocked(to, n)
+		s.mu.count.hopped += uint64(n)
+	}
+	more, s.mu.notes = s.mu.notes, nil
+	s.unlockAndStart()
+	s.bus.settled()
+	return more
+}
+
+// leaveParkedLocked takes n envelopes off the books of those parked for to.
+func (s *Stage) leaveParkedLocked(to *Stage, n int) {
+	s.edgeLocked(to).parked -= n
+	s.mu.parked -= n
+	if s.mu.keyed != nil {
+		s.mu.keyed.offerAll()
+	}
+	s.releaseLocked(n)
+}
+
+// parkTimeout dead-letters the hops that have waited for room too long.
+type parkTimeout struct{ s *Stage }
+
+func (t *parkTimeout) fire(now int64) {
+	s := t.s
+	var late []arrival
+	next := int64(forever)
+	s.mu.Lock()
+	s.mu.arrivals.RemoveIf(&s.mu.arrPool, func(a *arrival) bool {
+		if a.until > now {
+			next = min(next, a.until)
+			return false
+		}
+		late = append(late, *a)
+		return true
+	})
+	s.mu.parkTimer = next != forever
+	if s.mu.parkTimer {
+		s.bus.timers.push(next, t)
+	}
+	if s.mu.waiters.n > 0 {
+		s.feedWaitersLocked()
+	}
+	s.unlockAndStart()
+	for i := range late {
+		late[i].from.letterParked(&late[i].env, s)
+	}
+}
+
+// letterParked dead-letters e, which was parked at s for room in to.
+func (s *Stage) letterParked(e *Envelope, to *Stage) {
+	s.mu.Lock()
+	s.leaveParkedLocked(to, 1)
+	s.unlockAndStart()
+	s.toLetter(e, letterCause{
+		why: reason.HopTimeout, stage: to.name, from: s.name,
+		err: &HopError{From: s.name, To: to.name, Reason: reason.HopTimeout, Waited: to.hopTimeout()},
+	})
+}
+
+func (s *Stage) hopTimeout() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.cfg.HopTimeout
+}
+
+// letterHop dead-letters e, which s has acknowledged but the next stage cannot
+// take.
+func (s *Stage) letterHop(e *Envelope, to string, why reason.Reason) {
+	e.hop()
+	s.toLetter(e, letterCause{
+		why: why, stage: to, from: s.name,
+		err: &HopError{From: s.name, To: to, Reason: why},
+	})
+}

@@ -1,0 +1,107 @@
+package bus
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// InFlight describes an envelope that is inside a handler or held by a pull
+// consumer.
+type InFlight struct {
+	ID      uint64
+	Key     string
+	Age     time.Duration // since it was started; for fast handlers, since its chunk was
+	Attempt int
+	Overdue bool // over its handler timeout, deadline or lease, and not returned: stuck
+}
+
+// InFlight lists the envelopes inside handlers and with pull consumers, oldest
+// first. Those handled in microseconds may be gone before they are listed.
+func (s *Stage) InFlight() []InFlight {
+	now := s.bus.clock.Now()
+	var out []InFlight
+	s.mu.Lock()
+	for _, ex := range s.mu.execs {
+		if !ex.working || s.mu.topic != nil {
+			continue
+		}
+		w, ok := ex.pinLocked()
+		if !ok {
+			continue
+		}
+		if cur := claimCur(w); cur > claimSettled(w) {
+			out = append(out, ex.describe(&ex.c.Items[cur-1], now))
+		}
+		ex.claim.Store(w)
+	}
+	if s.mu.pull != nil {
+		for _, l := range s.mu.pull.out {
+			out = append(out, l.describe(now))
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(out, func(a, b InFlight) int { return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(a.ID, b.ID)) })
+	return out
+}
+
+func (ex *executor) describe(e *Envelope, now int64) InFlight {
+	start := max(ex.start, ex.begun.Load())
+	due := ex.overdue.Load()
+	return InFlight{
+		ID: e.id, Key: e.Key, Attempt: int(e.attempt),
+		Age: time.Duration(max(0, now-start)), Overdue: due != 0 && now >= due,
+	}
+}
+
+func (l *Lease) describe(now int64) InFlight {
+	return InFlight{
+		ID: l.env.id, Key: l.env.Key, Attempt: int(l.env.attempt),
+		Age: time.Duration(now - l.start), Overdue: l.until != 0 && now >= l.until,
+	}
+}
+
+// Cancel cancels the context of the handler call that has the envelope of that
+// id, or takes it from its pull consumer, and reports whether it was in
+// flight. A handler that returns an error then ends the envelope as dropped
+// with the reason canceled; one that ignores it keeps its slot until it
+// returns.
+func (s *Stage) Cancel(id uint64) bool {
+	s.mu.Lock()
+	if s.mu.pull != nil {
+		return s.cancelLease(id)
+	}
+	defer s.mu.Unlock()
+	for _, ex := range s.mu.execs {
+		if !ex.working || s.mu.topic != nil {
+			continue
+		}
+		w, ok := ex.pinLocked()
+		if !ok {
+			continue
+		}
+		cur := claimCur(w)
+		found := cur > claimSettled(w) && ex.c.Items[cur-1].id == id
+		if found {
+			ex.canceled.Store(true)
+			ex.cancel(errCanceledByID)
+		}
+		ex.claim.Store(w)
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
+// cancelLease ends a delivery that a pull consumer holds. It unlocks s.mu.
+func (s *Stage) cancelLease(id uint64) bool {
+	l := s.mu.pull.out[id]
+	if l == nil {
+		s.mu.Unlock()
+		return false
+	}
+	l.state = leaseLost
+	s.settleLeaseLocked(l, errCanceledByID) // unlocks
+	return true
+}

@@ -1,0 +1,267 @@
+package bus
+
+import (
+	"hash/maphash"
+
+	"github.com/sedabus/seda/internal/queue"
+)
+
+// keyed is the queue of an ordered stage, guarded by Stage.mu. Keys are spread
+// over slots, each a FIFO. While handlers are fast an executor owns a slot for
+// the length of its claim, which costs nothing by key. While they are slow, or
+// when a key is held by a retry, claims are of one envelope and hold just its
+// key, so that the other keys of the slot pass.
+type keyed struct {
+	slots []keySlot
+	seed  maphash.Seed
+	ready slotList
+	n     int // envelopes in all slots and side lists
+}
+
+// keySlots is the number of slots of a stage ordered by key.
+const keySlots = 16
+
+type keySlot struct {
+	q     fifo
+	held  map[string]*fifo // keys that are being handled or retried, with their followers
+	busy  bool             // owned by an executor
+	ready bool             // in the ready list
+	next  *keySlot
+}
+
+// slotList is a FIFO of slots that may have something to start.
+type slotList struct {
+	head, tail *keySlot
+	n          int
+}
+
+func (l *slotList) Len() int { return l.n }
+
+func (l *slotList) push(s *keySlot) {
+	s.next, s.ready = nil, true
+	if l.tail == nil {
+		l.head = s
+	} else {
+		l.tail.next = s
+	}
+	l.tail = s
+	l.n++
+}
+
+func (l *slotList) pop() *keySlot {
+	s := l.head
+	if l.head = s.next; l.head == nil {
+		l.tail = nil
+	}
+	s.next, s.ready = nil, false
+	l.n--
+	return s
+}
+
+func newKeyed(o Order) *keyed {
+	n := 1
+	if o == ByKey {
+		n = keySlots
+	}
+	return &keyed{slots: make([]keySlot, n), seed: maphash.MakeSeed()}
+}
+
+// orderKey is the key under which e is held: with one slot all share one.
+func (k *keyed) orderKey(key string) string {
+	if len(k.slots) == 1 {
+		return ""
+	}
+	return key
+}
+
+func (k *keyed) slotOf(key string) *keySlot {
+	if len(k.slots) == 1 {
+		return &k.slots[0]
+	}
+	return &k.slots[maphash.String(k.seed, key)%uint64(len(k.slots))]
+}
+
+func (k *keyed) push(p *queue.Pool[Envelope], e *Envelope) {
+	slot := k.slotOf(e.Key)
+	slot.q.Push(p, e)
+	k.n++
+	k.offer(slot)
+}
+
+// offer lists slot if it may have something to start.
+func (k *keyed) offer(slot *keySlot) {
+	if !slot.busy && !slot.ready && slot.q.Len() > 0 {
+		k.ready.push(slot)
+	}
+}
+
+// offerAll lists every slot again: room may have come for a next stage.
+func (k *keyed) offerAll() {
+	for i := range k.slots {
+		k.offer(&k.slots[i])
+	}
+}
+
+// claim makes ex's claim from the first slot that has something to start.
+func (k *keyed) claim(s *Stage, ex *executor, force bool) bool {
+	for k.ready.Len() > 0 {
+		slot := k.ready.pop()
+		if s.mu.batch > 1 && len(slot.held) == 0 {
+			if k.claimSlot(s, ex, slot, force) {
+				return true
+			}
+		} else if k.claimOne(s, ex, slot, force) {
+			return true
+		}
+	}
+	return false
+}
+
+// claimSlot claims several envelopes and with them the slot.
+func (k *keyed) claimSlot(s *Stage, ex *executor, slot *keySlot, force bool) bool {
+	head := slot.q.Head()
+	if head == nil {
+		return false
+	}
+	n := s.allowedLocked(ex, head, min(s.mu.batch, head.Size()), force)
+	if n == 0 {
+		return false // offered again when the next stage has room
+	}
+	if n == head.Size() {
+		ex.c = slot.q.TakeHead()
+	} else {
+		ex.c = ex.own
+		slot.q.PopInto(&s.mu.pool, ex.c, n)
+	}
+	k.n -= n
+	slot.busy = true
+	ex.slot, ex.holding = slot, false
+	return true
+}
+
+// claimOne claims the first envelope whose key is not held, and its key.
+func (k *keyed) claimOne(s *Stage, ex *executor, slot *keySlot, force bool) bool {
+	p := &s.mu.pool
+	for e := slot.q.Front(); e != nil; e = slot.q.Front() {
+		key := k.orderKey(e.Key)
+		if side, held := slot.held[key]; held {
+			side.Push(p, e)
+			var drop Envelope
+			slot.q.Pop(p, &drop)
+			continue
+		}
+		if s.allowedLocked(ex, slot.q.Head(), 1, force) == 0 {
+			return false
+		}
+		slot.q.Pop(p, s.ownSlot(ex))
+		k.n--
+		k.hold(slot, key)
+		ex.slot, ex.holding, ex.key = slot, true, key
+		k.offer(slot)
+		return true
+	}
+	return false
+}
+
+func (k *keyed) hold(slot *keySlot, key string) {
+	if slot.held == nil {
+		slot.held = map[string]*fifo{}
+	}
+	if slot.held[key] == nil {
+		slot.held[key] = new(fifo)
+	}
+}
+
+// release lets key's followers go on, before what came later.
+func (k *keyed) release(slot *keySlot, key string) {
+	side := slot.held[key]
+	delete(slot.held, key)
+	if side != nil {
+		slot.q.Prepend(side)
+	}
+	k.offer(slot)
+}
+
+// finish ends ex's claim of a slot or a key.
+func (k *keyed) finish(ex *executor) {
+	slot := ex.slot
+	if ex.holding {
+		k.release(slot, ex.key)
+	} else if !ex.passed {
+		slot.busy = false
+		k.offer(slot)
+	}
+	ex.slot, ex.holding, ex.passed = nil, false, false
+}
+
+// keepOnlyKey turns ex's claim of a slot into one of the key that it is
+// handling, so that others can go on with the slot.
+func (k *keyed) keepOnlyKey(ex *executor, key string) {
+	key = k.orderKey(key)
+	k.hold(ex.slot, key)
+	ex.holding, ex.key = true, key
+	ex.slot.busy = false
+	k.offer(ex.slot)
+}
+
+// holdForRetry leaves the key of ex's envelope held while it waits for its
+// retry. The rest of the claim has been put back.
+func (k *keyed) holdForRetry(ex *executor, key string) {
+	if ex.holding {
+		ex.holding, ex.passed = false, true // the hold goes to the retry
+		return
+	}
+	k.hold(ex.slot, k.orderKey(key))
+}
+
+// evict takes the oldest envelope that was never started.
+func (k *keyed) evict(p *queue.Pool[Envelope], victim *Envelope) bool {
+	var from *fifo
+	consider := func(q *fifo) {
+		if e := q.Front(); e != nil && (from == nil || e.entered < from.Front().entered) {
+			from = q
+		}
+	}
+	for i := range k.slots {
+		consider(&k.slots[i].q)
+		for _, side := range k.slots[i].held {
+			consider(side)
+		}
+	}
+	if from == nil {
+		return false
+	}
+	from.Pop(p, victim)
+	k.n--
+	return true
+}
+
+// all calls f for every envelope that waits.
+func (k *keyed) all(f func(*Envelope) bool) {
+	for i := range k.slots {
+		k.slots[i].q.All(f)
+		for _, side := range k.slots[i].held {
+			side.All(f)
+		}
+	}
+}
+
+// drain empties the queue into f.
+func (k *keyed) drain(p *queue.Pool[Envelope], f func(*Envelope)) {
+	for i := range k.slots {
+		slot := &k.slots[i]
+		for _, side := range slot.held {
+			drainFIFO(side, p, f)
+		}
+		drainFIFO(&slot.q, p, f)
+	}
+	k.n = 0
+}
+
+func drainFIFO(q *fifo, p *queue.Pool[Envelope], f func(*Envelope)) {
+	var e Envelope
+	for q.Len() > 0 {
+		q.Pop(p, &e)
+		f(&e)
+	}
+}

@@ -1,0 +1,146 @@
+package bus
+
+import (
+	"context"
+
+	"github.com/sedabus/seda/internal/queue"
+)
+
+// Producer publishes to one stage and keeps the order of its envelopes. It
+// belongs to one goroutine at a time.
+type Producer struct {
+	stage *Stage
+	batch Batch
+}
+
+// Producer returns a handle for publishing to the stage. Close it when it is
+// no longer needed.
+func (s *Stage) Producer() *Producer {
+	p := &Producer{stage: s}
+	p.batch.stage = s
+	return p
+}
+
+// Publish is Stage.Publish.
+func (p *Producer) Publish(ctx context.Context, e *Envelope) error { return p.stage.Publish(ctx, e) }
+
+// TryPublish is Stage.TryPublish.
+func (p *Producer) TryPublish(e *Envelope) error { return p.stage.TryPublish(e) }
+
+// Close gives back what the handle holds.
+func (p *Producer) Close() {}
+
+// Begin returns the producer's batch for up to n envelopes, from 1 to 64;
+// other values are taken as the nearest one. The batch of an earlier Begin
+// that was not published is discarded.
+func (p *Producer) Begin(n int) *Batch {
+	b := &p.batch
+	b.limit = min(max(1, n), queue.Len)
+	b.errs = b.errs[:0]
+	if b.c == nil {
+		b.c, _ = p.stage.bus.chunks.Get().(*chunk)
+	}
+	b.c.Reset()
+	return b
+}
+
+// Batch is a set of envelopes that is filled in place and published in one go.
+type Batch struct {
+	stage *Stage
+	c     *chunk
+	limit int
+	errs  []error
+}
+
+// Next returns the next envelope to fill, empty, or nil when the batch has as
+// many as Begin was told. It is valid until Publish.
+func (b *Batch) Next() *Envelope {
+	if b.c == nil || b.c.N >= b.limit {
+		return nil
+	}
+	b.c.N++
+	return &b.c.Items[b.c.N-1]
+}
+
+// Len returns the number of envelopes taken with Next.
+func (b *Batch) Len() int {
+	if b.c == nil {
+		return 0
+	}
+	return b.c.N
+}
+
+// Publish publishes the envelopes in order and returns how many were accepted.
+// It is not atomic: each has its own verdict in Errs, and err is the first
+// refusal. The batch is empty afterwards; call Begin for the next one.
+func (b *Batch) Publish(ctx context.Context) (accepted int, err error) {
+	if b.c == nil || b.c.N == 0 {
+		return 0, nil
+	}
+	n := b.c.N
+	if ctx != nil && b.publishWhole(ctx) {
+		return n, nil
+	}
+	b.errs = b.errs[:0]
+	for i := range n {
+		verdict := b.stage.Publish(ctx, &b.c.Items[i])
+		b.errs = append(b.errs, verdict)
+		if verdict == nil {
+			accepted++
+		} else if err == nil {
+			err = verdict
+		}
+	}
+	b.c.Reset()
+	return accepted, err
+}
+
+// Errs returns the verdicts of the last Publish in order; nil means that all
+// were accepted. It is valid until the next Begin.
+func (b *Batch) Errs() []error {
+	if len(b.errs) == 0 {
+		return nil
+	}
+	return b.errs
+}
+
+// publishWhole moves the whole batch in if nothing needs a look at single
+// envelopes and there is room for all.
+func (b *Batch) publishWhole(ctx context.Context) bool {
+	s := b.stage
+	if s.gates.Load() != 0 || s.mu.keyed != nil || s.mu.classes != nil || ctx.Err() != nil {
+		return false
+	}
+	c := b.c
+	for i := range c.N {
+		if c.Items[i].deadline != 0 {
+			return false
+		}
+	}
+	now := s.stamp()
+	s.mu.Lock()
+	m := &s.mu
+	if m.waiters.n > 0 || m.arrivals.Len() > 0 {
+		s.mu.Unlock()
+		return false
+	}
+	n := int64(c.N)
+	free := s.free.Add(-n)
+	if free < 0 {
+		s.free.Add(n)
+		s.mu.Unlock()
+		return false
+	}
+	m.minFree = min(m.minFree, free)
+	if m.active == 0 && m.executed == 0 {
+		now = s.bus.clock.Tick()
+	}
+	for i := range c.N {
+		s.initLocked(&c.Items[i], nil, now)
+	}
+	m.count.accepted += uint64(n)
+	m.count.entered += uint64(n)
+	b.c = m.q.PushChunk(&m.pool, c)
+	s.unlockAndStart()
+	return true
+}

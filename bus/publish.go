@@ -1,0 +1,245 @@
+package bus
+
+import (
+	"context"
+
+	"github.com/sedabus/seda/reason"
+)
+
+// Publish puts a copy of e into the stage. Nil means accepted: e's Result
+// comes exactly once. In a full stage it does what the full policy says; with
+// Block it waits, first come first served, until there is room or ctx ends.
+// Every error matches ErrRejected and the sentinel of its reason, and ctx's
+// error if that was the cause.
+//
+// Checks are made in this order and the first that fails counts: arguments,
+// closed, payload type, context over, not started or paused, deadline,
+// duplicate, admission, room.
+func (s *Stage) Publish(ctx context.Context, e *Envelope) error {
+	if ctx == nil || e == nil {
+		return s.refuse(reason.Invalid, nil)
+	}
+	if s.gates.Load() != 0 || e.deadline != 0 {
+		return s.publishSlow(ctx, e, nil)
+	}
+	if err := ctx.Err(); err != nil {
+		return s.refuse(reason.Canceled, err)
+	}
+	return s.enter(ctx, e, nil)
+}
+
+// TryPublish is Publish that never waits: in a full stage with Block it is
+// refused at once.
+func (s *Stage) TryPublish(e *Envelope) error {
+	if e == nil {
+		return s.refuse(reason.Invalid, nil)
+	}
+	if s.gates.Load() != 0 || e.deadline != 0 {
+		return s.publishSlow(nil, e, nil)
+	}
+	return s.enter(nil, e, nil)
+}
+
+// PublishBatch publishes es in order and returns how many were accepted. It is
+// not atomic: each envelope has its own verdict in verdicts, which may be nil
+// or must be as long as es. err is the first refusal.
+func (s *Stage) PublishBatch(ctx context.Context, es []Envelope, verdicts []error) (accepted int, err error) {
+	if verdicts != nil && len(verdicts) != len(es) {
+		return 0, fault(s.where(), "len(verdicts)", len(verdicts), "must be 0 or the number of envelopes")
+	}
+	for i := range es {
+		verdict := s.Publish(ctx, &es[i])
+		if verdicts != nil {
+			verdicts[i] = verdict
+		}
+		if verdict == nil {
+			accepted++
+		} else if err == nil {
+			err = verdict
+		}
+	}
+	return accepted, err
+}
+
+// enter admits a checked envelope. A nil ctx never waits.
+//
+// hot: 0 allocs, no time unless the stage is slow or idle
+func (s *Stage) enter(ctx context.Context, e *Envelope, par *parent) error {
+	now := s.stamp()
+	s.mu.Lock()
+	if !s.takePlaceLocked() {
+		return s.enterFull(ctx, e, par, now) // unlocks
+	}
+	s.admitLocked(e, par, now)
+	s.unlockAndStart()
+	return nil
+}
+
+// stamp returns the time at which an envelope enters: the exact one for a
+// stage of slow handlers, else that of the executor's last look at the clock.
+func (s *Stage) stamp() int64 {
+	if s.slow.Load() {
+		return s.bus.clock.Tick()
+	}
+	return s.bus.clock.Coarse()
+}
+
+// takePlaceLocked takes a token for an outside publish.
+func (s *Stage) takePlaceLocked() bool {
+	if s.mu.waiters.n > 0 || s.mu.arrivals.Len() > 0 {
+		return false
+	}
+	free := s.free.Add(-1)
+	if free < 0 {
+		s.free.Add(1)
+		return false
+	}
+	s.mu.minFree = min(s.mu.minFree, free)
+	return true
+}
+
+// admitLocked enters a new envelope, which holds a token, into the account and
+// the queue.
+func (s *Stage) admitLocked(e *Envelope, par *parent, now int64) {
+	if par != nil && par.later != nil {
+		s.admitLaterLocked(e, par.later, now)
+		return
+	}
+	s.mu.count.accepted++
+	s.mu.count.entered++
+	if s.mu.active == 0 && s.mu.executed == 0 {
+		now = s.bus.clock.Tick() // nobody has looked at the clock for a while
+	}
+	if s.mu.keyed == nil && s.mu.classes == nil {
+		slot, _ := s.mu.q.Slot(&s.mu.pool)
+		*slot = *e
+		s.initLocked(slot, par, now)
+		return
+	}
+	c := *e
+	s.initLocked(&c, par, now)
+	s.enqueueLocked(&c)
+}
+
+// admitWithLocked is admitLocked for an envelope of the bus itself: a dead
+// letter or a redrive.
+func (s *Stage) admitWithLocked(e *Envelope, f flags) {
+	c := *e
+	s.mu.count.accepted++
+	s.mu.count.entered++
+	s.initLocked(&c, nil, s.bus.clock.Tick())
+	c.flags |= f
+	c.redrives = e.redrives
+	s.enqueueLocked(&c)
+}
+
+// initLocked sets the fields that the bus owns in a new envelope.
+func (s *Stage) initLocked(e *Envelope, par *parent, now int64) {
+	e.par = par
+	if e.id = s.mu.forced; e.id == 0 {
+		e.id = s.mu.ids.id(s.bus)
+	}
+	e.entered = now
+	e.attempt, e.failures, e.member, e.disp, e.redrives = 1, 0, 0, dispAck, 0
+	e.flags = timedFlag(e)
+}
+
+// publishSlow makes the checks that most publishes do not need.
+func (s *Stage) publishSlow(ctx context.Context, e *Envelope, par *parent) error {
+	g := gates(s.gates.Load())
+	inside := g&gatesOfBus != 0 && ctx != nil && s.bus.isInside(ctx)
+	if why, cause := s.check(ctx, e, g, inside); why != reason.None {
+		return s.refuse(why, cause)
+	}
+	v := *e
+	if v.deadline != 0 {
+		v.deadline = s.bus.anchor(v.deadline)
+		if s.bus.expired(v.deadline, s.bus.clock.Now()) {
+			return s.refuse(reason.Expired, nil)
+		}
+	}
+	undo, err := s.checkKey(&v, g)
+	if err != nil {
+		return err
+	}
+	if err := s.ask(&v, g); err != nil {
+		undo()
+		return err
+	}
+	if g&gateTracer != 0 {
+		v = s.tracePublish(v)
+	}
+	if g&gateNoHandler != 0 {
+		if done, err := s.publishUnhandled(&v, par); done {
+			return err
+		}
+	}
+	if g&gateJournal != 0 {
+		err = s.enterJournaled(ctx, v, par)
+	} else {
+		err = s.enter(ctx, &v, par)
+	}
+	if err != nil {
+		undo()
+	}
+	return err
+}
+
+// check makes the stateless checks in the order of the contract.
+func (s *Stage) check(ctx context.Context, e *Envelope, g gates, inside bool) (why reason.Reason, cause error) {
+	if g&gateClosed != 0 && (!inside || s.bus.state() >= stateClosed) {
+		return reason.Closed, nil
+	}
+	if g&gateAccepts != 0 && !s.accepts(e.Payload) {
+		return reason.Type, nil
+	}
+	if ctx != nil {
+		if err := ctx.Err(); err != nil {
+			return reason.Canceled, err
+		}
+	}
+	if g&gateNotStarted != 0 {
+		return reason.NotStarted, nil
+	}
+	if g&gatePaused != 0 && !inside {
+		return reason.Paused, nil
+	}
+	return reason.None, nil
+}
+
+func nothing() {}
+
+// checkKey looks e's idempotency key up; undo forgets it again when the
+// publish fails for another reason.
+func (s *Stage) checkKey(e *Envelope, g gates) (undo func(), err error) {
+	if g&gateDedup == 0 || e.Meta == nil || e.Meta.Idempotency == "" {
+		return nothing, nil
+	}
+	key := e.Meta.Idempotency
+	s.mu.Lock()
+	seen := s.mu.dedup.Seen(key)
+	s.mu.Unlock()
+	if seen {
+		return nothing, s.refuse(reason.Duplicate, nil)
+	}
+	return func() {
+		s.mu.Lock()
+		s.mu.dedup.Forget(key)
+		s.mu.Unlock()
+	}, nil
+}
+
+// ask asks the admission.
+func (s *Stage) ask(e *Envelope, g gates) error {
+	if g&gateAdmission != 0 {
+		if v := s.admission(e); v.Reason != reason.None {
+			return s.refuseShed(v)
+		}
+	}
+	return nil
+}
+
+func (s *Stage) accepts(payload any) bool {
+	want := s.mu.cfg.Accepts // immutable once registered
+	return want == nil || typeFits(payload, want)
+}

@@ -1,0 +1,167 @@
+package bus
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/sedabus/seda/reason"
+)
+
+// topic is what a pub/sub stage has instead of a handler. Its queue is worked
+// off by the stage's executor, which copies each envelope to every subscriber.
+// A subscriber is a stage of its own: it has its own queue, concurrency,
+// retries, dead letters and statistics.
+//
+// The fan-out never waits, so a slow subscriber delays no other. Copies for
+// which a subscriber with LagWait has no room wait parked at it and hold places
+// of the topic, so that its publishers are held back in the end.
+type topic struct {
+	subs    atomic.Pointer[[]*subscription] // replaced, never changed
+	lagging int                             // parked copies; guarded by Stage.mu
+	out     int                             // publishes whose copies have not all ended; guarded by Stage.mu
+}
+
+// subscription binds a subscriber to a pub/sub stage.
+type subscription struct {
+	from *Stage
+	to   *Stage
+	lag  Lag
+	own  bool // the stage was made for the subscription
+}
+
+func newTopic(*Stage) *topic {
+	t := &topic{}
+	t.subs.Store(&[]*subscription{})
+	return t
+}
+
+// Subscribe adds a subscriber with settings of its own to a pub/sub stage, as
+// a stage named "<stage>.<name>". It gets a copy of every envelope published
+// from then on: its own headers, and the payload shared unless that is a
+// Cloner. lag says what happens when the subscriber's queue is full. A
+// subscriber's envelopes end there: one that pushes hops is dead-lettered. The
+// published envelope travels on when every copy has ended well.
+func (s *Stage) Subscribe(name string, c StageConfig, lag Lag, h Handler, mw ...Middleware) (*Stage, error) {
+	if err := s.checkSubscribe(lag); err != nil {
+		return nil, err
+	}
+	if h == nil && !c.Pull {
+		return nil, fault(s.where(), "handler", "nil", "must not be nil, unless the subscriber has Pull")
+	}
+	full := s.name + "." + name
+	if s.bus.lookup(full) != nil {
+		return nil, fmt.Errorf("%w: %s has a subscriber %q", ErrConflict, s.where(), name)
+	}
+	to, err := s.bus.Stage(full, c)
+	if err != nil {
+		return nil, err
+	}
+	if h != nil {
+		if err := to.Handle(h, mw...); err != nil {
+			return nil, err
+		}
+	}
+	return to, s.subscribe(&subscription{from: s, to: to, lag: lag, own: true})
+}
+
+// SubscribeStage makes an existing stage of the bus a subscriber.
+func (s *Stage) SubscribeStage(to *Stage, lag Lag) error {
+	if err := s.checkSubscribe(lag); err != nil {
+		return err
+	}
+	if to == nil || to.bus != s.bus || to == s {
+		return fault(s.where(), "subscriber", "nil, itself or a stage of another bus", "must be another stage of the bus")
+	}
+	if to.leadsTo(s) {
+		return fmt.Errorf("%w: %s already gets what %q is given", ErrConflict, s.where(), to.name)
+	}
+	return s.subscribe(&subscription{from: s, to: to, lag: lag})
+}
+
+func (s *Stage) checkSubscribe(lag Lag) error {
+	if s.mu.topic == nil {
+		return fault(s.where(), "Delivery", PointToPoint, "must be pub/sub to have subscribers")
+	}
+	if err := checkEnum(s.where(), "lag", lag, LagDetach); err != nil {
+		return err
+	}
+	if s.bus.state() >= stateDraining {
+		return s.refusal(reason.Closed, nil)
+	}
+	return nil
+}
+
+// leadsTo says whether what s gets is fanned out to to.
+func (s *Stage) leadsTo(to *Stage) bool {
+	if s.mu.topic == nil {
+		return false
+	}
+	for _, sub := range *s.mu.topic.subs.Load() {
+		if sub.to == to || sub.to.leadsTo(to) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Stage) subscribe(sub *subscription) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := *s.mu.topic.subs.Load()
+	for _, o := range old {
+		if o.to == sub.to {
+			return fmt.Errorf("%w: %q is a subscriber of %s already", ErrConflict, sub.to.name, s.where())
+		}
+	}
+	next := append(slices.Clone(old), sub)
+	s.mu.topic.subs.Store(&next)
+	s.setGateLocked(gateNoHandler, false)
+	return nil
+}
+
+// Unsubscribe removes the subscriber of that name: the one given to Subscribe,
+// or a stage's. Copies made from then on do not include it; what it has queued
+// it still handles.
+func (s *Stage) Unsubscribe(name string) error {
+	if s.mu.topic == nil {
+		return s.checkSubscribe(LagWait)
+	}
+	gone := s.removeSubscription(func(sub *subscription) bool {
+		return sub.to.name == name || (sub.own && sub.to.name == s.name+"."+name)
+	})
+	if !gone {
+		return fmt.Errorf("%w: %s has no subscriber %q", ErrNoStage, s.where(), name)
+	}
+	s.letterIfUnhandled()
+	return nil
+}
+
+// removeSubscription removes the first subscription for which f holds.
+func (s *Stage) removeSubscription(f func(*subscription) bool) bool {
+	s.mu.Lock()
+	defer s.unlockAndStart()
+	old := *s.mu.topic.subs.Load()
+	i := slices.IndexFunc(old, f)
+	if i < 0 {
+		return false
+	}
+	next := slices.Delete(slices.Clone(old), i, i+1)
+	s.mu.topic.subs.Store(&next)
+	if len(next) == 0 {
+		s.setGateLocked(gateNoHandler, s.mu.cfg.NoHandler != NoHandlerHold)
+	}
+	return true
+}
+
+// Subscribers names the stages that get copies, in the order of subscription.
+func (s *Stage) Subscribers() []string {
+	if s.mu.topic == nil {
+		return nil
+	}
+	var out []string
+	for _, sub := range *s.mu.topic.subs.Load() {
+		out = append(out, sub.to.name)
+	}
+	return out
+}

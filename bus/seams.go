@@ -1,0 +1,245 @@
+package bus
+
+import (
+	"context"
+	"time"
+
+	"github.com/sedabus/seda/reason"
+)
+
+// Admission is asked at the admission of every new itinerary, never for hops
+// and retries. A shedder is one.
+type Admission interface {
+	// Admit decides about one envelope. It must be quick, must not block, and
+	// may be called concurrently; no lock is held. The zero Verdict admits.
+	Admit(Load) Verdict
+}
+
+// Load is what an Admission is told.
+type Load struct {
+	Stage       string
+	Class       string
+	Key         string
+	Sender      string
+	Now         time.Duration // since the bus was made, on its clock
+	Deadline    time.Duration // the same for the envelope's deadline; 0 is none
+	Queued      int           // envelopes that wait, without delayed ones
+	Busy        int           // executors at work
+	Concurrency int
+	Capacity    int
+	Service     time.Duration // mean service time so far
+	Done        uint64        // deliveries so far
+}
+
+// Verdict is an Admission's answer. With a Reason other than None the publish
+// is refused and the other fields reach the caller in the RejectedError.
+type Verdict struct {
+	Reason       reason.Reason
+	Limit, Value float64
+	RetryAfter   time.Duration
+}
+
+// admission asks the stage's Admission; a panic in it admits.
+func (s *Stage) admission(e *Envelope) (v Verdict) {
+	var l Load
+	s.mu.Lock()
+	m := &s.mu
+	a := m.cfg.Admission
+	l = Load{
+		Stage: s.name, Key: e.Key,
+		Now:    time.Duration(s.bus.clock.Coarse()),
+		Queued: s.depthLocked() - m.delayed, Busy: m.executed,
+		Concurrency: m.cfg.Concurrency, Capacity: m.cfg.Capacity,
+		Service: m.svc.Mean(), Done: m.count.delivered,
+	}
+	s.mu.Unlock()
+	if e.deadline != 0 {
+		l.Deadline = time.Duration(e.deadline - s.bus.epoch)
+	}
+	if e.Meta != nil {
+		l.Class, l.Sender = e.Meta.Class, e.Meta.Sender
+	}
+	s.bus.contain("admission", s.name, e.id, func() { v = a.Admit(l) })
+	return v
+}
+
+// refuseShed counts and returns what an Admission refused.
+func (s *Stage) refuseShed(v Verdict) error {
+	s.refused[v.Reason].Add(1)
+	e := *s.describe(v.Reason)
+	e.Limit, e.Value, e.RetryAfter = v.Limit, v.Value, v.RetryAfter
+	return &e
+}
+
+// Journal records accepted work and its ends, for delivery after a crash. It
+// is called in batches at the boundaries of chunks, without a lock, and
+// concurrently.
+type Journal interface {
+	// Append records entries in order. An error refuses the publish that asked
+	// for it (OpAccept), and is counted and logged for the other ops.
+	Append(entries []Entry) error
+}
+
+// Op is what a journal entry records.
+type Op uint8
+
+// Ops.
+const (
+	OpAccept     Op = iota // the envelope is about to be accepted by Stage
+	OpRefuse               // an accept that was recorded came to nothing
+	OpAdvance              // Stage has acknowledged it; Next is where it goes
+	OpSettle               // it ended with End
+	OpDelay                // it waits for Delay at Stage
+	OpDeadLetter           // it became a dead letter of Stage
+)
+
+// String returns the op's name.
+func (o Op) String() string {
+	return enumName(o, "accept", "refuse", "advance", "settle", "delay", "dead-letter")
+}
+
+// Entry is one journal record. Envelope is valid during the call only.
+type Entry struct {
+	Op       Op
+	Stage    string
+	Next     string
+	Envelope *Envelope
+	End      End
+	Reason   reason.Reason
+	Delay    time.Duration
+}
+
+// append calls the journal; a panic in it counts as ErrStore.
+func (b *Bus) appendJournal(stage string, entries []Entry) error {
+	err := error(ErrStore)
+	b.contain("journal", stage, 0, func() { err = b.cfg.Journal.Append(entries) })
+	return err
+}
+
+// record journals something that cannot be refused any more.
+func (s *Stage) record(entries []Entry) {
+	if len(entries) == 0 {
+		return
+	}
+	if err := s.bus.appendJournal(s.name, entries); err != nil {
+		s.bus.journalErrors.Add(uint64(len(entries)))
+	}
+}
+
+// enterJournaled records e before it is accepted: it takes a place, asks the
+// journal, and enters.
+func (s *Stage) enterJournaled(ctx context.Context, v Envelope, par *parent) error {
+	e := &v
+	if err := s.reserve(ctx, e); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	e.id = s.mu.ids.id(s.bus)
+	s.mu.Unlock()
+	err := s.bus.appendJournal(s.name, []Entry{{Op: OpAccept, Stage: s.name, Envelope: e}})
+	id := e.id
+	s.mu.Lock()
+	s.mu.journaled--
+	if err != nil || s.mu.closed {
+		closed := s.mu.closed
+		s.releaseLocked(1)
+		s.unlockAndStart()
+		if err == nil && closed {
+			s.record([]Entry{{Op: OpRefuse, Stage: s.name, Envelope: e}})
+			return s.refuse(reason.Closed, nil)
+		}
+		return s.refuse(reason.Store, err)
+	}
+	s.mu.forced = id
+	s.admitLocked(e, par, s.bus.clock.Tick())
+	s.mu.forced = 0
+	s.unlockAndStart()
+	return nil
+}
+
+// reserve takes a place for an envelope that is entered later.
+func (s *Stage) reserve(ctx context.Context, e *Envelope) error {
+	s.mu.Lock()
+	s.helpLocked()
+	if s.takePlaceLocked() {
+		s.mu.journaled++
+		s.unlockAndStart()
+		return nil
+	}
+	switch {
+	case s.mu.cfg.Full == Block && ctx != nil:
+		return s.wait(ctx, e, nil, true)
+	case s.mu.cfg.Full == DropOldest:
+		var victim Envelope
+		if s.evictLocked(&victim) {
+			s.mu.journaled++
+			s.unlockAndStart()
+			s.dropped(&victim, reason.Evicted)
+			return nil
+		}
+	case s.mu.cfg.Full == DropNewest:
+		s.unlockAndStart()
+		return s.refuse(reason.Newest, nil)
+	}
+	s.unlockAndStart()
+	return s.refuse(reason.Full, nil)
+}
+
+// journalAcks records what a settled range did.
+func (s *Stage) journalAcks(c *chunk, a, b int) {
+	entries := make([]Entry, 0, b-a)
+	for i := a; i < b; i++ {
+		e := &c.Items[i]
+		switch {
+		case e.disp == dispGone || e.flags&flagCopy != 0:
+		case e.Slip.route == nil:
+			entries = append(entries, Entry{Op: OpSettle, Stage: s.name, Envelope: e, End: Completed})
+		default:
+			entries = append(entries, Entry{Op: OpAdvance, Stage: s.name, Next: e.Slip.next(), Envelope: e})
+		}
+	}
+	s.record(entries)
+}
+
+// journalEnd records an end other than completion and dead letter.
+func (s *Stage) journalEnd(e *Envelope, end End, why reason.Reason) {
+	if e.flags&flagCopy == 0 {
+		s.record([]Entry{{Op: OpSettle, Stage: s.name, Envelope: e, End: end, Reason: why}})
+	}
+}
+
+// journalDelay records that e waits for a retry.
+func (s *Stage) journalDelay(e *Envelope, d time.Duration) {
+	if s.bus.cfg.Journal != nil && e.flags&flagCopy == 0 {
+		s.record([]Entry{{Op: OpDelay, Stage: s.name, Envelope: e, Delay: d}})
+	}
+}
+
+// Tracer sees publishes and handler calls.
+type Tracer interface {
+	// Publish is called before e is admitted; it may set headers.
+	Publish(stage string, e *Envelope)
+	// Handle is called before a handler call; the context goes to the handler,
+	// and done, which may be nil, is called with its error.
+	Handle(ctx context.Context, stage string, e *Envelope) (_ context.Context, done func(error))
+}
+
+func (s *Stage) tracePublish(e Envelope) Envelope {
+	s.bus.contain("tracer", s.name, 0, func() { s.bus.cfg.Tracer.Publish(s.name, &e) })
+	return e
+}
+
+// traced wraps h for the bus's tracer.
+func (s *Stage) traced(h Handler) Handler {
+	t := s.bus.cfg.Tracer
+	if t == nil {
+		return h
+	}
+	return func(ctx context.Context, e *Envelope) (err error) {
+		ctx, done := t.Handle(ctx, s.name, e)
+		if done != nil {
+			defer func() { done(err) }()
+		}
+		return h(ctx, e)
+	}
+}

@@ -1,0 +1,288 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/sedabus/seda/internal/dedup"
+	"github.com/sedabus/seda/internal/queue"
+	"github.com/sedabus/seda/internal/spin"
+	"github.com/sedabus/seda/internal/stat"
+	"github.com/sedabus/seda/reason"
+)
+
+// Handler handles one envelope. It returns nil to acknowledge it or an error
+// to refuse it; see [RetryAfter], [RetryNow], [DeadLetter] and [Discard] for
+// errors that say more. A panic or a runtime.Goexit counts as an error.
+//
+// The context is cancelled when the handler timeout or the envelope's deadline
+// passes, when the delivery is cancelled by id, and when the bus cuts its work
+// off. Where neither timeout nor deadline is set it may outlive the call.
+// A publish with it is a publish from inside the bus: it waits for room no
+// longer than the hop timeout, and is accepted during a shutdown.
+type Handler func(ctx context.Context, e *Envelope) error
+
+// Middleware wraps a handler.
+type Middleware func(Handler) Handler
+
+type (
+	chunk = queue.Chunk[Envelope]
+	fifo  = queue.FIFO[Envelope]
+)
+
+// gates are the conditions under which a publish takes the long way.
+type gates uint32
+
+const (
+	gateClosed gates = 1 << iota
+	gateNotStarted
+	gatePaused
+	gateAccepts
+	gateDedup
+	gateAdmission
+	gateJournal
+	gateTracer
+	gateNoHandler
+)
+
+// gatesOfBus are set and cleared for all stages at once.
+const gatesOfBus = gateClosed | gateNotStarted | gatePaused
+
+// Stage is a named bounded queue with handlers. All methods are safe for
+// concurrent use.
+type Stage struct {
+	bus   *Bus
+	name  string
+	index int
+
+	gates   atomic.Uint32
+	removed atomic.Bool
+
+	_ [64]byte // the fields above are read by every publish and seldom written
+
+	// free is the number of free places: the capacity less what holds a token.
+	// Taken by anyone; given back with mu held, so that those who wait come
+	// first. Requeues and parked hops may bring it below zero.
+	free atomic.Int64
+	// slow says that handlers take long: times are exact, claims are single.
+	slow atomic.Bool
+	// blockedOn is the next stage for whose room everything here waits.
+	blockedOn atomic.Pointer[Stage]
+
+	// Guarded by Bus.permits.mu.
+	permits      int  // held
+	permitQueued bool // in line for one
+	counted      bool // keeps a reserved share
+
+	info      atomic.Pointer[stageInfo]
+	refused   [reason.Count]atomic.Uint64
+	snapshots [reason.Count]snapshot
+
+	mu stageMu
+}
+
+// stageMu is what Stage.mu guards. Lock order: Bus.mu, Stage.mu, then the
+// leaves permits.mu, timers.mu, callbacks.mu, letters.mu. Two stages' locks
+// are never held together, but for a pub/sub stage's before a subscriber's.
+type stageMu struct {
+	spin.Mutex
+
+	cfg     StageConfig
+	handler Handler
+	closed  bool // nothing starts any more: the bus has cut its work off
+
+	pool    queue.Pool[Envelope]
+	q       fifo   // plain stages
+	classes *lanes // priority classes, or nil
+	keyed   *keyed // ordered stages, or nil
+	due     fifo   // retries whose time has come: started before anything else
+
+	arrivals  queue.FIFO[arrival] // hops that wait for room here
+	arrPool   queue.Pool[arrival]
+	parkTimer bool // a timer looks for arrivals that wait too long
+	escape    bool // a hop uses the place above capacity
+	waiters   waitList
+	edges     map[*Stage]*edge
+	notes     []note // upstreams to tell that their parked hops entered
+
+	delayed   int // retries and later publishes that hold a token
+	postponed int // of them: later publishes
+	parked    int // own envelopes that wait for room elsewhere
+	journaled int // admitted, but the journal is still being written
+	claimed   int // unstarted envelopes in claims of more than one
+
+	execs  []*executor // at work
+	idle   []*executor // kept for the next burst
+	active int         // executors at work or started
+
+	batch     int   // current claim size
+	executed  int   // executors inside a claim
+	lastStart int64 // when a claim was made last
+
+	ids    idBlock
+	forced uint64 // the id of the envelope being admitted, if it has one already
+	count  counters
+	wait   stat.Histogram
+	svc    stat.Histogram
+
+	minFree     int64 // low-water mark of free since the last reading
+	maxInFlight int
+
+	dedup *dedup.Window
+	pull  *pullState
+	topic *topic // pub/sub
+	holds holds  // suspensions
+}
+
+// stageInfo is what refusals say of a stage; replaced when settings change.
+type stageInfo struct {
+	full     FullPolicy
+	capacity int
+}
+
+// idBlock hands out envelope ids from blocks that the bus leases.
+type idBlock struct{ next, end uint64 }
+
+const idBlockSize = 1 << 12
+
+func (b *idBlock) id(bus *Bus) uint64 {
+	if b.next == b.end {
+		b.end = bus.ids.Add(idBlockSize) + 1
+		b.next = b.end - idBlockSize
+	}
+	b.next++
+	return b.next - 1
+}
+
+// Name returns the stage's name.
+func (s *Stage) Name() string { return s.name }
+
+// Config returns the settings in force.
+func (s *Stage) Config() StageConfig {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.cfg
+}
+
+// Handle sets the stage's handler, wrapped in the middleware, the first of
+// which is the outermost. Up to Concurrency calls of it run at once: consumers
+// of a stage share its queue. It starts what is queued. It is an error if
+// there is a handler already, if h is nil, if the stage is used for pulling or
+// is pub/sub, and after the bus was closed.
+func (s *Stage) Handle(h Handler, mw ...Middleware) error {
+	if h == nil {
+		return fault(s.where(), "handler", "nil", "must not be nil")
+	}
+	for i, m := range mw {
+		if m == nil {
+			return fault(s.where(), fmt.Sprintf("middleware[%d]", i), "nil", "must not be nil")
+		}
+	}
+	for i := len(mw) - 1; i >= 0; i-- {
+		if h = mw[i](h); h == nil {
+			return fault(s.where(), fmt.Sprintf("middleware[%d]", i), "a func that returned nil", "must return a handler")
+		}
+	}
+	s.mu.Lock()
+	err := s.checkHandleLocked()
+	if err == nil {
+		s.mu.handler = s.traced(h)
+		s.setGateLocked(gateNoHandler, false)
+		s.bus.permits.count(s, true)
+	}
+	s.unlockAndStart()
+	return err
+}
+
+func (s *Stage) checkHandleLocked() error {
+	switch {
+	case s.mu.closed || s.bus.state() >= stateClosed:
+		return s.refusal(reason.Closed, nil)
+	case s.mu.cfg.Pull:
+		return fmt.Errorf("%w: %s is used for pulling and cannot have a handler", ErrConflict, s.where())
+	case s.mu.topic != nil:
+		return fmt.Errorf("%w: %s is pub/sub and has subscribers instead of a handler", ErrConflict, s.where())
+	case s.mu.handler != nil:
+		return fmt.Errorf("%w: %s has a handler already; remove it first", ErrConflict, s.where())
+	}
+	return nil
+}
+
+// RemoveHandler takes the handler away; calls that run may finish, and none
+// starts after it has returned. The no-handler policy is in force then, also
+// for what is queued. Without a handler it does nothing.
+func (s *Stage) RemoveHandler() error {
+	s.mu.Lock()
+	if s.mu.handler == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.handler = nil
+	s.setGateLocked(gateNoHandler, s.mu.cfg.NoHandler != NoHandlerHold)
+	s.bus.permits.count(s, false)
+	jobs := s.takeBackLocked()
+	letters := s.mu.cfg.NoHandler == NoHandlerDeadLetter
+	s.mu.Unlock()
+	s.runJobs(jobs)
+	if letters {
+		s.letterQueued()
+	}
+	return nil
+}
+
+func (s *Stage) where() string { return fmt.Sprintf("stage %q", s.name) }
+
+func (s *Stage) setGateLocked(g gates, on bool) {
+	for {
+		old := s.gates.Load()
+		v := old | uint32(g)
+		if !on {
+			v = old &^ uint32(g)
+		}
+		if s.gates.CompareAndSwap(old, v) {
+			return
+		}
+	}
+}
+
+// enqueueLocked puts e behind what waits already. It holds a token.
+func (s *Stage) enqueueLocked(e *Envelope) {
+	switch {
+	case s.mu.keyed != nil:
+		s.mu.keyed.push(&s.mu.pool, e)
+	case s.mu.classes != nil:
+		s.mu.classes.push(&s.mu.pool, e)
+	default:
+		s.mu.q.Push(&s.mu.pool, e)
+	}
+}
+
+// queuedLocked is the number of envelopes that wait in the queue itself.
+func (s *Stage) queuedLocked() int {
+	switch {
+	case s.mu.keyed != nil:
+		return s.mu.keyed.n
+	case s.mu.classes != nil:
+		return s.mu.classes.n
+	default:
+		return s.mu.q.Len()
+	}
+}
+
+// heldLocked is the number of envelopes set aside because their next stage has
+// no room.
+func (s *Stage) heldLocked() int {
+	n := 0
+	for _, e := range s.mu.edges {
+		n += e.held.Len()
+	}
+	return n
+}
+
+// depthLocked is the number of envelopes that wait here; exact after
+// helpLocked.
+func (s *Stage) depthLocked() int {
+	return s.queuedLocked() + s.mu.due.Len() + s.heldLocked() +
+		s.mu.delayed + s.mu.parked + s.mu.claimed
+}

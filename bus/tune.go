@@ -1,0 +1,155 @@
+package bus
+
+import (
+	"fmt"
+
+	"github.com/sedabus/seda/reason"
+)
+
+// Tune changes live settings: change gets a copy of those in force and writes
+// to it. All of it takes effect before Tune returns, or nothing does: a value
+// out of its bounds and a change of a setting that is not live are errors, all
+// at once. Raising the concurrency starts waiting work at once; lowering it or
+// the capacity cancels nothing and throws nothing away. A change of the full
+// policy answers the publishers that wait under the old one. change must not
+// call into the bus.
+func (s *Stage) Tune(change func(*StageConfig)) error {
+	if change == nil {
+		return fault(s.where(), "change", "nil", "must not be nil")
+	}
+	s.bus.tuning.Lock() // one at a time, so that change runs without s.mu
+	defer s.bus.tuning.Unlock()
+	old := s.Config()
+	next := old
+	change(&next)
+	if err := next.validate(s.name); err != nil {
+		return err
+	}
+	next = next.withDefaults()
+	if diff := frozenDiff(&old, &next); len(diff) > 0 {
+		return fmt.Errorf("%w: %s: %v cannot change while it lives", ErrConflict, s.where(), diff)
+	}
+	if s.bus.state() >= stateClosed {
+		return s.refusal(reason.Closed, nil)
+	}
+	diff := liveDiff(&old, &next)
+	if len(diff) == 0 {
+		return nil
+	}
+	s.apply(&old, &next)
+	s.bus.fireState(StateInfo{Stage: s.name, State: "tuned", Why: fmt.Sprint(diff)})
+	return nil
+}
+
+// apply puts settings into force.
+func (s *Stage) apply(old, next *StageConfig) {
+	s.mu.Lock()
+	m := &s.mu
+	m.cfg = *next
+	s.info.Store(&stageInfo{full: next.Full, capacity: next.Capacity})
+	if next.Batch > 0 {
+		m.batch = next.Batch
+	} else if old.Batch > 0 {
+		m.batch = 1
+	}
+	if next.Full != old.Full {
+		s.answerPolicyLocked(next.Full)
+	}
+	jobs := []job(nil)
+	if next.Concurrency != old.Concurrency || next.EgressCap != old.EgressCap {
+		jobs = s.takeBackLocked() // shared anew
+		if m.keyed != nil {
+			m.keyed.offerAll()
+		}
+	}
+	if grow := next.Capacity - old.Capacity; grow > 0 {
+		s.releaseLocked(grow)
+	} else {
+		s.free.Add(int64(grow))
+	}
+	m.minFree = s.free.Load()
+	if m.waiters.n > 0 {
+		s.feedWaitersLocked()
+	}
+	s.startManyLocked()
+	s.runJobs(jobs)
+}
+
+// startManyLocked starts as many executors as the work that waits is worth,
+// and unlocks s.mu.
+func (s *Stage) startManyLocked() {
+	var start []*executor
+	for {
+		ex := s.wantLocked()
+		if ex == nil || len(start) >= s.queuedLocked()+s.mu.due.Len()+s.heldLocked() {
+			if ex != nil {
+				start = append(start, ex)
+			}
+			break
+		}
+		start = append(start, ex)
+	}
+	s.unlockAndStart()
+	for _, ex := range start {
+		go ex.loop()
+	}
+}
+
+// answerPolicyLocked answers publishers that wait under Block when that is no
+// longer the policy.
+func (s *Stage) answerPolicyLocked(p FullPolicy) {
+	switch p {
+	case Reject, DropOldest:
+		s.answerWaitersLocked(reason.Full)
+	case DropNewest:
+		s.answerWaitersLocked(reason.Newest)
+	case Block:
+	}
+}
+
+// Tune changes the bus's live settings, MaxHandlers and DeadLetters, in the
+// way of Stage.Tune.
+func (b *Bus) Tune(change func(*Config)) error {
+	if change == nil {
+		return fault("config", "change", "nil", "must not be nil")
+	}
+	b.tuning.Lock()
+	defer b.tuning.Unlock()
+	old := b.Config()
+	next := old
+	change(&next)
+	if err := next.validate(); err != nil {
+		return err
+	}
+	next.setDefaults()
+	if next.Name != old.Name || next.Grace != old.Grace || next.Journal != old.Journal || next.Tracer != old.Tracer || next.Logger != old.Logger {
+		return fmt.Errorf("%w: only MaxHandlers and DeadLetters can change while the bus lives", ErrConflict)
+	}
+	if b.state() >= stateClosed {
+		return fmt.Errorf("bus %q: %w", b.cfg.Name, ErrClosed)
+	}
+	b.live.Store(&liveConfig{maxHandlers: next.MaxHandlers, letters: next.DeadLetters})
+	b.letters.setBounds(next.DeadLetters)
+	for _, s := range b.permits.setLimit(next.MaxHandlers) {
+		for s != nil {
+			s = s.granted()
+		}
+	}
+	b.fireState(StateInfo{State: "tuned"})
+	return nil
+}
+
+// Config returns the settings in force.
+func (b *Bus) Config() Config {
+	c := b.cfg
+	if l := b.live.Load(); l != nil {
+		c.MaxHandlers, c.DeadLetters = l.maxHandlers, l.letters
+	}
+	return c
+}
+
+// liveConfig is the part of the configuration that can change.
+type liveConfig struct {
+	maxHandlers int
+	letters     LetterBounds
+}
