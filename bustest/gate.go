@@ -1,0 +1,119 @@
+package bustest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sedabus/seda/bus"
+	"github.com/sedabus/seda/reason"
+)
+
+// Gate holds handlers until the test lets them go. It is safe for concurrent
+// use. Make one with NewGate, inside the bubble.
+type Gate struct {
+	open chan struct{}
+	pass chan struct{}
+	once sync.Once
+
+	mu      sync.Mutex
+	waiting int
+	passed  int
+}
+
+// NewGate returns a closed gate.
+func NewGate() *Gate {
+	return &Gate{open: make(chan struct{}), pass: make(chan struct{})}
+}
+
+// Handler returns a handler that waits at the gate and then calls h, which may
+// be nil. It returns the context's error if that ends first.
+func (g *Gate) Handler(h bus.Handler) bus.Handler {
+	return func(ctx context.Context, e *bus.Envelope) error {
+		if err := g.Wait(ctx); err != nil {
+			return err
+		}
+		if h == nil {
+			return nil
+		}
+		return h(ctx, e)
+	}
+}
+
+// Wait waits at the gate.
+func (g *Gate) Wait(ctx context.Context) error {
+	g.add(1, 0)
+	defer g.add(-1, 1)
+	select {
+	case <-g.open:
+		return nil
+	case <-g.pass:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (g *Gate) add(waiting, passed int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting += waiting
+	g.passed += passed
+}
+
+// Waiting is the number of handlers at the gate, and Passed that of those that
+// have left it.
+func (g *Gate) Waiting() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.waiting
+}
+
+// Passed is the number of handlers that have left the gate.
+func (g *Gate) Passed() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.passed
+}
+
+// Pass lets n handlers through, one after the other, waiting for each to come.
+func (g *Gate) Pass(n int) {
+	for range n {
+		g.pass <- struct{}{}
+	}
+}
+
+// Open lets all through, now and later.
+func (g *Gate) Open() { g.once.Do(func() { close(g.open) }) }
+
+// Refuse is an admission that refuses with a reason while it is switched on.
+// The zero value admits everything.
+type Refuse struct {
+	mu      sync.Mutex
+	verdict bus.Verdict
+	asked   int
+}
+
+// With makes it refuse with v from now on; the zero Verdict admits again.
+func (r *Refuse) With(v bus.Verdict) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.verdict = v
+}
+
+// Shed makes it refuse with reason shed.
+func (r *Refuse) Shed() { r.With(bus.Verdict{Reason: reason.Shed}) }
+
+// Asked is how often it was asked.
+func (r *Refuse) Asked() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked
+}
+
+// Admit implements bus.Admission.
+func (r *Refuse) Admit(bus.Load) bus.Verdict {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked++
+	return r.verdict
+}
