@@ -1,0 +1,243 @@
+// Package form runs the workloads on the bus, in each form of its API.
+//
+// The payload of every envelope is a pointer to a 64-byte message in a ring
+// that belongs to the producer. The message is written once by the producer and
+// read in place by the handlers; the bus moves the envelope. So the same 64
+// bytes cross between cores as with channels of values, and the bus moves its
+// envelope on top of that.
+package form
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/sedabus/seda/bus"
+	"github.com/sedabus/seda/retry"
+
+	"github.com/sedabus/seda/bench/internal/load"
+)
+
+// batchSize is how many envelopes a batch of the batch form has.
+const batchSize = 32
+
+// drainTime bounds the shutdown of a run.
+const drainTime = 30 * time.Second
+
+// Suffix marks a form with deadlines and exact timing on.
+const Suffix = "-exact"
+
+// Systems returns the forms of the bus: publish uses the stage, handle a
+// producer handle, batch fills the bus's own slots 32 at a time.
+func Systems() []load.System {
+	return []load.System{
+		{Name: "publish", Open: opener(publish, false)},
+		{Name: "handle", Open: opener(handle, false)},
+		{Name: "batch", Open: opener(batch, false)},
+	}
+}
+
+// ExactSystems returns the same forms with StageConfig.ExactTiming on and a
+// deadline on every envelope, far enough not to pass.
+func ExactSystems() []load.System {
+	return []load.System{
+		{Name: "publish" + Suffix, Open: opener(publish, true)},
+		{Name: "handle" + Suffix, Open: opener(handle, true)},
+		{Name: "batch" + Suffix, Open: opener(batch, true)},
+	}
+}
+
+type api uint8
+
+const (
+	publish api = iota
+	handle
+	batch
+)
+
+// instance is a bus that was built for one run.
+type instance struct {
+	run   *load.Run
+	spec  load.Spec
+	api   api
+	exact bool
+
+	bus      *bus.Bus
+	entry    *bus.Stage
+	last     []*bus.Stage // where messages end: the subscribers, or the last stage
+	slips    []bus.Slip   // the itineraries behind the entry; one, or one for each middle stage
+	keys     []string
+	deadline time.Time
+	done     *callbacks
+}
+
+func opener(a api, exact bool) func(*load.Run) (load.Instance, error) {
+	return func(r *load.Run) (load.Instance, error) {
+		in := &instance{run: r, spec: r.Spec(), api: a, exact: exact, deadline: time.Now().Add(time.Hour)}
+		for k := range in.spec.Keys {
+			in.keys = append(in.keys, "key-"+strconv.Itoa(k))
+		}
+		b, err := bus.New(bus.Config{Name: "bench"})
+		if err != nil {
+			return nil, err
+		}
+		in.bus = b
+		if err := in.build(); err != nil {
+			return nil, errors.Join(err, b.Close())
+		}
+		return in, b.Start()
+	}
+}
+
+// config is the settings of every stage that handles messages.
+func (in *instance) config() bus.StageConfig {
+	c := bus.StageConfig{
+		Capacity:    in.spec.Capacity,
+		Concurrency: in.spec.Concurrency,
+		ExactTiming: in.exact,
+	}
+	if in.spec.Keys > 0 {
+		c.Order = bus.ByKey
+	}
+	return c
+}
+
+func (in *instance) build() error {
+	switch {
+	case in.spec.Mixed:
+		return in.buildMixed()
+	case in.spec.Subscribers > 1:
+		return in.buildTopic()
+	default:
+		return in.buildLine()
+	}
+}
+
+// buildLine makes the stages that each message visits one after another.
+func (in *instance) buildLine() error {
+	var route []string
+	for i := range in.spec.Stages {
+		h := in.passHandler()
+		if i == in.spec.Stages-1 {
+			h = in.lastHandler()
+		}
+		st, err := in.stage("s"+strconv.Itoa(i), in.config(), h)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			in.entry = st
+		} else {
+			route = append(route, st.Name())
+		}
+		in.last = []*bus.Stage{st}
+	}
+	in.slips = []bus.Slip{bus.Via(route...)}
+	return nil
+}
+
+// buildTopic makes a pub/sub stage and its subscribers.
+func (in *instance) buildTopic() error {
+	c := bus.StageConfig{Capacity: in.spec.Capacity, Delivery: bus.PubSub, ExactTiming: in.exact}
+	st, err := in.bus.Stage("topic", c)
+	if err != nil {
+		return err
+	}
+	in.entry, in.slips = st, []bus.Slip{{}}
+	for i := range in.spec.Subscribers {
+		sub, err := st.Subscribe("sub"+strconv.Itoa(i), in.config(), bus.LagWait, in.lastHandler())
+		if err != nil {
+			return err
+		}
+		in.last = append(in.last, sub)
+	}
+	return nil
+}
+
+// buildMixed makes the entry, three stages for the second visit, and the last.
+func (in *instance) buildMixed() error {
+	in.done = newCallbacks(in.spec.Producers)
+	var err error
+	if in.entry, err = in.stage("in", in.config(), in.passHandler()); err != nil {
+		return err
+	}
+	for i := range 3 {
+		c := in.config()
+		c.Retry = retry.Policy{MaxAttempts: 3}
+		h := failSome
+		if i == 0 {
+			h = bus.Typed(failSomeTyped)
+		}
+		st, err := in.stage("mid"+strconv.Itoa(i), c, h)
+		if err != nil {
+			return err
+		}
+		in.slips = append(in.slips, bus.Via(st.Name(), "out"))
+	}
+	out, err := in.stage("out", in.config(), in.lastHandler())
+	in.last = []*bus.Stage{out}
+	return err
+}
+
+func (in *instance) stage(name string, c bus.StageConfig, h bus.Handler) (*bus.Stage, error) {
+	st, err := in.bus.Stage(name, c)
+	if err != nil {
+		return nil, err
+	}
+	return st, st.Handle(h)
+}
+
+// errNotMessage is a handler's answer to a payload that nobody published.
+var errNotMessage = errors.New("form: payload is not a message")
+
+func (in *instance) passHandler() bus.Handler {
+	return func(_ context.Context, e *bus.Envelope) error {
+		m, ok := e.Payload.(*load.Msg)
+		if !ok {
+			return errNotMessage
+		}
+		load.Pass(m)
+		return nil
+	}
+}
+
+// lastHandler makes the handler that ends messages. Where the stage promises
+// order it counts without atomics, as a hand-written consumer would.
+func (in *instance) lastHandler() bus.Handler {
+	if in.spec.InOrder() {
+		tally := in.run.Consumer()
+		return func(_ context.Context, e *bus.Envelope) error {
+			m, ok := e.Payload.(*load.Msg)
+			if !ok {
+				return errNotMessage
+			}
+			tally.Ref(m)
+			return nil
+		}
+	}
+	run := in.run
+	return func(_ context.Context, e *bus.Envelope) error {
+		m, ok := e.Payload.(*load.Msg)
+		if !ok {
+			return errNotMessage
+		}
+		run.Shared(m)
+		return nil
+	}
+}
+
+// Close drains the bus and compares its account with what was sent.
+func (in *instance) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	report, err := in.bus.Shutdown(ctx)
+	if err != nil {
+		return fmt.Errorf("form: %w", err)
+	}
+	if !report.Drained {
+		return errors.New("form: the bus did not drain")
+	}
+	return in.audit()
+}

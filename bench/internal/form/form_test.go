@@ -1,0 +1,44 @@
+package form_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/sedabus/seda/bench/internal/form"
+	"github.com/sedabus/seda/bench/internal/load"
+)
+
+// TestFormsKeepTheirPromises runs every workload through every form; the run
+// and the form check that nothing was lost, doubled or reordered and that the
+// bus's account balances.
+func TestFormsKeepTheirPromises(t *testing.T) {
+	for _, sys := range append(form.Systems(), form.ExactSystems()...) {
+		for _, spec := range load.All() {
+			t.Run(sys.Name+"/"+spec.Name, func(t *testing.T) {
+				if spec.Work == load.Sleep {
+					spec.Work = load.Noop
+				}
+				require.NoError(t, load.RunCount(sys, spec, 1_003, nil, nil))
+			})
+		}
+	}
+}
+
+// TestUnevenBatch ends within a batch.
+func TestUnevenBatch(t *testing.T) {
+	spec, err := load.Lookup("W1")
+	require.NoError(t, err)
+	for _, sys := range form.Systems() {
+		for _, n := range []uint64{1, 31, 32, 33} {
+			require.NoError(t, load.RunCount(sys, spec, n, nil, nil), "%s, %d messages", sys.Name, n)
+		}
+	}
+}
+
+func TestMeasureHandles(t *testing.T) {
+	m, err := form.MeasureHandles(50)
+	require.NoError(t, err)
+	assert.Positive(t, m.Made)
+}
