@@ -17,18 +17,20 @@ import (
 
 // Run runs f in a synctest bubble, where time is virtual, with a new bus that
 // is not started. When f has returned, the bus is drained unless f has shut it
-// down, and its account must balance. f must open its gates.
+// down, and its account must balance. When f
+// fails the test, the bus is closed, so that gated handlers end.
 func Run(t *testing.T, c bus.Config, f func(t *testing.T, b *bus.Bus)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := New(t, c)
+		defer func() {
+			if t.Failed() { // also when f was left by FailNow
+				_ = b.Close() // lets gated handlers go
+			}
+			synctest.Wait()
+		}()
 		f(t, b)
-		if !t.Failed() {
-			end(t, b)
-		} else if err := b.Close(); err != nil {
-			t.Log(err)
-		}
-		synctest.Wait()
+		end(t, b)
 	})
 }
 

@@ -18,8 +18,8 @@ func TestGateHoldsHandlers(t *testing.T) {
 		bustest.Start(t, b)
 		for range 3 { // two in handlers, one queued
 			require.NoError(t, s.Publish(t.Context(), &bus.Envelope{}))
+			synctest.Wait() // the handler has it
 		}
-		synctest.Wait()
 		require.ErrorIs(t, s.TryPublish(&bus.Envelope{}), bus.ErrFull)
 		require.Equal(t, 2, gate.Waiting())
 		st := bustest.RequireBalanced(t, b)
