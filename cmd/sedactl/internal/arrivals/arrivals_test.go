@@ -62,6 +62,10 @@ func TestPoissonIsItsSeeds(t *testing.T) {
 	assert.NotEqual(t, first, slices.Collect(Poisson(100, time.Second, time.Millisecond, 8)), "another seed")
 	assert.True(t, slices.IsSortedFunc(first, func(a, b Arrival) int { return int(a.At - b.At) }))
 
+	other := slices.Collect(Poisson(100, time.Second, time.Millisecond, 8))
+	assert.NotEqual(t, first[0].At, other[0].At, "the seed moves the gaps")
+	assert.NotEqual(t, first[0].Work, other[0].Work, "and the service times")
+
 	// Gaps do not depend on the service time.
 	slow := slices.Collect(Poisson(100, time.Second, time.Second, 7))
 	require.Len(t, slow, len(first))
@@ -103,6 +107,17 @@ func TestWorks(t *testing.T) {
 		}
 	}
 	assert.InDelta(t, float64(mean), float64(sum)/float64(n), 0.02*float64(mean))
+}
+
+func TestUntil(t *testing.T) {
+	t.Parallel()
+	in := slices.Values([]Arrival{{At: 0}, {At: time.Second}, {At: time.Second}, {At: 2 * time.Second}})
+	for end, want := range map[time.Duration]int{0: 0, 1: 1, time.Second: 1, time.Second + 1: 3, time.Hour: 4} {
+		assert.Len(t, slices.Collect(Until(in, end)), want, "until %v", end)
+	}
+	for range Until(in, time.Hour) {
+		break // the loop body ends it early
+	}
 }
 
 func rows(gaps ...time.Duration) []trace.Row {
