@@ -38,12 +38,10 @@ steps_passed() {
 
 # empty fails when a command prints anything, and shows it.
 empty() { # command ...
-  local out
-  out=$("$@")
-  [[ -z $out ]] || {
-    printf '%s\n' "$out"
-    return 1
-  }
+  local out rc=0
+  out=$("$@") || rc=$?
+  [[ -z $out ]] || printf '%s\n' "$out"
+  [[ $rc == 0 && -z $out ]]
 }
 
 modules() { # every directory that holds a tracked go.mod

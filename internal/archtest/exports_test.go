@@ -19,7 +19,10 @@ type exception struct {
 }
 
 // exceptions of the budget. A package that shrinks below its number lowers it.
-var exceptions = map[string]exception{}
+var exceptions = map[string]exception{
+	"bus": {120, "about twenty sentinels, the values of its small enums, and one struct for each hook and each " +
+		"row of statistics: names that a reader meets one at a time, and that stutter when they live elsewhere"},
+}
 
 // checkExports counts exported top-level constants, variables, types and
 // functions of each public package; methods and fields do not count.
