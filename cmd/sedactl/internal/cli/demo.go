@@ -162,6 +162,10 @@ func (f *demoFlags) readTrace(stderr io.Writer) error {
 	return nil
 }
 
+// sameInterrupt is the time after an interrupt within which another one counts
+// as the same: some tools signal both a process and its group.
+const sameInterrupt = 250 * time.Millisecond
+
 // interrupts turns the first interrupt into the end of stop, and the second
 // one into the end of ctx.
 func interrupts(env *Env) (ctx context.Context, stop <-chan struct{}, release func()) {
@@ -171,15 +175,18 @@ func interrupts(env *Env) (ctx context.Context, stop <-chan struct{}, release fu
 	over := make(chan struct{})
 	go func() { // ends with release
 		defer close(over)
-		for n := 0; ; n++ {
+		var first time.Time
+		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-signals:
 			}
-			if n == 0 {
+			switch {
+			case first.IsZero():
+				first = time.Now()
 				close(drain)
-			} else {
+			case time.Since(first) > sameInterrupt:
 				cut()
 			}
 		}

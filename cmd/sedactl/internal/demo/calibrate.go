@@ -16,10 +16,10 @@ const warmUp = 0.2
 // errNothingDone says that the calibration found no capacity.
 var errNothingDone = errors.New("nothing was completed; give it a longer --duration or a shorter --service")
 
-// calibrationTime is how long to measure: a quarter of a phase, but at least
-// ten rounds of all servers and at most 2 s beyond those.
+// calibrationTime is how long to measure: half a phase and at most 3 s, but at
+// least a dozen rounds of all servers.
 func (c *Config) calibrationTime() time.Duration {
-	return max(min(c.Duration/4, 2*time.Second), 12*c.Service)
+	return max(min(c.Duration/2, 3*time.Second), 12*c.Service)
 }
 
 // calibrate measures the pipeline's capacity in completions per second. It is a

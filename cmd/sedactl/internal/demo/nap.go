@@ -16,7 +16,7 @@ type napper struct {
 
 // mostOwed bounds what later naps make good: after a machine was suspended
 // there must be no burst of free work.
-const mostOwed = int64(20 * time.Millisecond)
+const mostOwed = int64(50 * time.Millisecond)
 
 // nap waits for d, or until ctx ends and then returns its error.
 func (n *napper) nap(ctx context.Context, d time.Duration) error {

@@ -102,8 +102,8 @@ func TestTallyEnds(t *testing.T) {
 func TestCalibrationTime(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ duration, service, want time.Duration }{
-		{4 * time.Second, 2 * time.Millisecond, time.Second},
-		{time.Hour, 2 * time.Millisecond, 2 * time.Second},
+		{4 * time.Second, 2 * time.Millisecond, 2 * time.Second},
+		{time.Hour, 2 * time.Millisecond, 3 * time.Second},
 		{10 * time.Millisecond, 2 * time.Millisecond, 24 * time.Millisecond},
 		{4 * time.Second, time.Second, 12 * time.Second},
 	} {

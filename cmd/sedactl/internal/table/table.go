@@ -99,7 +99,7 @@ type Column struct {
 }
 
 // gap is the space between two columns.
-const gap = "   "
+const gap = "  "
 
 // Grid lays rows out under their titles, each line indented by indent columns.
 // A row may have fewer cells than there are columns; further ones are left out.

@@ -25,12 +25,12 @@ func TestGrid(t *testing.T) {
 		got = append(got, l.String())
 	}
 	assert.Equal(t, []string{
-		"  STAGE            DEPTH   REFUSED",
-		"  parse            1,024   full 3",
-		"  a longer name        7",
-		"  größer               7   -",
+		"  STAGE           DEPTH  REFUSED",
+		"  parse           1,024  full 3",
+		"  a longer name       7",
+		"  größer              7  -",
 	}, got)
-	assert.Contains(t, lines[1].Render(0, true), "\x1b[31m 1,024\x1b[0m   full 3", "padding and style do not mix up")
+	assert.Contains(t, lines[1].Render(0, true), "\x1b[31m 1,024\x1b[0m  full 3", "padding and style do not mix up")
 }
 
 func TestRender(t *testing.T) {
