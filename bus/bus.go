@@ -18,13 +18,14 @@ import (
 // Bus owns stages, their life cycle and the account. Make one with New. All
 // methods are safe for concurrent use.
 type Bus struct {
-	cfg    Config // as given to New
-	clock  *clock.Clock
-	epoch  int64           // Unix nanoseconds at the clock's origin
-	root   context.Context //nolint:containedctx // the root of the handlers' contexts, cancelled by Close
-	cancel context.CancelCauseFunc
-	chunks *sync.Pool
-	arrs   *sync.Pool
+	cfg     Config // as given to New
+	clock   *clock.Clock
+	epoch   int64           // Unix nanoseconds at the clock's origin
+	root    context.Context //nolint:containedctx // the root of the handlers' contexts, cancelled by Close
+	cancel  context.CancelCauseFunc
+	chunks  *sync.Pool
+	arrs    *sync.Pool
+	waiters *sync.Pool
 
 	ids      atomic.Uint64
 	phase    atomic.Int32
@@ -80,7 +81,7 @@ func New(c Config) (*Bus, error) {
 	c.setDefaults()
 	b := &Bus{
 		cfg: c, clock: clock.New(), wake: make(chan struct{}, 1), cutNow: make(chan struct{}),
-		chunks: queue.NewShared[Envelope](), arrs: queue.NewShared[arrival](),
+		chunks: queue.NewShared[Envelope](), arrs: queue.NewShared[arrival](), waiters: newWaiters(),
 	}
 	b.epoch = b.clock.Wall(1).UnixNano() - 1
 	b.root, b.cancel = context.WithCancelCause(context.Background())

@@ -17,14 +17,17 @@ type waiter struct {
 	env        Envelope
 	par        *parent
 	reserve    bool // wants the place only: the journal is asked next
+	inside     bool // publishes from inside a handler: the end of admission does not concern it
 	ready      chan reason.Reason
 	next, prev *waiter
 	queued     bool
 }
 
-var waiterPool = sync.Pool{New: func() any { //nolint:gochecknoglobals // waiters carry no state between uses
-	return &waiter{ready: make(chan reason.Reason, 1)}
-}}
+// newWaiters returns a pool of waiters. Each bus has its own: a channel that
+// was made in a synctest bubble cannot be used in another one.
+func newWaiters() *sync.Pool {
+	return &sync.Pool{New: func() any { return &waiter{ready: make(chan reason.Reason, 1)} }}
+}
 
 // waitList is a FIFO of waiters, guarded by Stage.mu.
 type waitList struct {
@@ -60,8 +63,12 @@ func (l *waitList) remove(w *waiter) {
 
 // enterFull is what a publish does that found no room. It unlocks s.mu.
 func (s *Stage) enterFull(ctx context.Context, e *Envelope, par *parent, now int64) error {
-	s.helpLocked() // unstarted claims and finished prefixes may hold places
-	if s.takePlaceLocked() {
+	if s.shutToLocked(ctx) {
+		s.unlockAndStart()
+		return s.refuse(reason.Closed, nil)
+	}
+	s.helpLocked() // leases and claims may hold places that nobody uses
+	if s.takeFreeLocked() {
 		s.admitLocked(e, par, now)
 		s.unlockAndStart()
 		return nil
@@ -88,6 +95,11 @@ func (s *Stage) enterFull(ctx context.Context, e *Envelope, par *parent, now int
 	}
 	s.unlockAndStart()
 	return s.refuse(reason.Full, nil)
+}
+
+// shutToLocked says whether a publish with ctx comes too late.
+func (s *Stage) shutToLocked(ctx context.Context) bool {
+	return s.mu.closed || (s.mu.draining && (ctx == nil || !s.bus.isInside(ctx)))
 }
 
 // evictLocked takes the oldest envelope that was never started; its token
@@ -124,13 +136,16 @@ func (s *Stage) wait(ctx context.Context, e *Envelope, par *parent, reserve bool
 		}
 		return s.refuse(reason.Full, nil)
 	}
-	w, _ := waiterPool.Get().(*waiter)
-	w.env, w.par, w.reserve = *e, par, reserve
+	w, _ := s.bus.waiters.Get().(*waiter)
+	w.env, w.par, w.reserve, w.inside = *e, par, reserve, s.bus.isInside(ctx)
 	s.mu.waiters.push(w)
 	limit := s.mu.cfg.HopTimeout
 	s.unlockAndStart()
 
-	stop, timeout := s.waitLimits(ctx, e, limit)
+	if !w.inside {
+		limit = 0
+	}
+	stop, timeout := s.waitLimits(e, limit)
 	var why reason.Reason
 	var cause error
 	select {
@@ -145,7 +160,7 @@ func (s *Stage) wait(ctx context.Context, e *Envelope, par *parent, reserve bool
 	}
 	stop()
 	w.env, w.par = Envelope{}, nil
-	waiterPool.Put(w)
+	s.bus.waiters.Put(w)
 	if why == reason.None {
 		return nil
 	}
@@ -156,12 +171,9 @@ func (s *Stage) wait(ctx context.Context, e *Envelope, par *parent, reserve bool
 }
 
 // waitLimits returns the channel that ends a wait beside the context: at the
-// envelope's deadline, and after the hop timeout for a publish from inside.
-func (s *Stage) waitLimits(ctx context.Context, e *Envelope, hop time.Duration) (stop func(), timeout <-chan time.Time) {
-	var d time.Duration
-	if s.bus.isInside(ctx) {
-		d = hop
-	}
+// envelope's deadline, and after d, the hop timeout for a publish from inside,
+// unless that is 0.
+func (s *Stage) waitLimits(e *Envelope, d time.Duration) (stop func(), timeout <-chan time.Time) {
 	if e.deadline != 0 {
 		left := time.Duration(max(1, e.deadline-s.bus.epoch-s.bus.clock.Now()))
 		if d == 0 || left < d {
@@ -213,6 +225,19 @@ func (s *Stage) answerWaitersLocked(why reason.Reason) {
 		w := s.mu.waiters.head
 		s.mu.waiters.remove(w)
 		w.ready <- why
+	}
+}
+
+// answerOutsideLocked refuses those who wait, but for publishers inside
+// handlers: work under way finishes.
+func (s *Stage) answerOutsideLocked(why reason.Reason) {
+	for w := s.mu.waiters.head; w != nil; {
+		next := w.next
+		if !w.inside {
+			s.mu.waiters.remove(w)
+			w.ready <- why
+		}
+		w = next
 	}
 }
 

@@ -109,7 +109,7 @@ func (b *Bus) Pause(h Hold) {
 	b.mu.Unlock()
 	for _, s := range b.stagesNow() {
 		s.mu.Lock()
-		s.answerWaitersLocked(reason.Paused)
+		s.answerOutsideLocked(reason.Paused)
 		s.unlockAndStart()
 	}
 	if !was {

@@ -11,6 +11,7 @@ import (
 // none running finds one reserved as long as the limit allows.
 type permits struct {
 	waits atomic.Int32 // length of the queue, for a cheap look
+	over  atomic.Bool  // more run than a lowered limit allows
 	mu    struct {
 		spin.Mutex
 		limit   int // 0 is none
@@ -65,6 +66,7 @@ func (p *permits) release(s *Stage) *Stage {
 	if s.permits == 0 && s.counted {
 		p.mu.idle++
 	}
+	p.checkOverLocked()
 	return p.grantLocked()
 }
 
@@ -86,14 +88,21 @@ func (p *permits) grantLocked() *Stage {
 	return nil
 }
 
-// wanted says whether a stage waits for a permit.
-func (p *permits) wanted() bool { return p.waits.Load() > 0 }
+// wanted says whether a stage waits for a permit, or too many are out.
+func (p *permits) wanted() bool { return p.waits.Load() > 0 || p.over.Load() }
+
+func (p *permits) checkOverLocked() {
+	if over := p.mu.limit > 0 && p.mu.running > p.mu.limit; over != p.over.Load() {
+		p.over.Store(over)
+	}
+}
 
 // setLimit changes the limit and returns the stages that get permits by it.
 func (p *permits) setLimit(n int) (grants []*Stage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.limit = n
+	p.checkOverLocked()
 	for {
 		s := p.grantLocked()
 		if s == nil {
