@@ -63,12 +63,8 @@ func (l *waitList) remove(w *waiter) {
 
 // enterFull is what a publish does that found no room. It unlocks s.mu.
 func (s *Stage) enterFull(ctx context.Context, e *Envelope, par *parent, now int64) error {
-	if s.shutToLocked(ctx) {
-		s.unlockAndStart()
-		return s.refuse(reason.Closed, nil)
-	}
-	s.helpLocked() // leases and claims may hold places that nobody uses
-	if s.takeFreeLocked() {
+	s.helpLocked() // unstarted claims and finished prefixes may hold places
+	if s.takePlaceLocked() {
 		s.admitLocked(e, par, now)
 		s.unlockAndStart()
 		return nil
@@ -95,11 +91,6 @@ func (s *Stage) enterFull(ctx context.Context, e *Envelope, par *parent, now int
 	}
 	s.unlockAndStart()
 	return s.refuse(reason.Full, nil)
-}
-
-// shutToLocked says whether a publish with ctx comes too late.
-func (s *Stage) shutToLocked(ctx context.Context) bool {
-	return s.mu.closed || (s.mu.draining && (ctx == nil || !s.bus.isInside(ctx)))
 }
 
 // evictLocked takes the oldest envelope that was never started; its token
