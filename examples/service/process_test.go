@@ -147,14 +147,21 @@ func (p *process) send(n int, path string) <-chan answer {
 
 func TestDrain(t *testing.T) {
 	p := launch(t, "--concurrency", "20", "--capacity", "100", "--endpoints-wait", "0s", "--grace", "1h")
-	answers := p.send(120, "/work?wait=drain&hold=5ms")
+	// Workers first: the queue could be full before they have all begun.
+	inFlight := p.send(20, "/work?wait=drain&hold=5ms")
+	p.until(func(a account) bool { return a.InFlight == 20 && a.Depth == 0 })
+	queued := p.send(100, "/work?wait=drain&hold=5ms")
 	p.until(func(a account) bool { return a.InFlight == 20 && a.Depth == 100 })
 	status, body, err := p.get(t.Context(), "/work")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusTooManyRequests, status, body)
 
 	p.signal(syscall.SIGTERM)
-	for range 120 {
+	for i := range 120 {
+		answers := queued
+		if i < 20 {
+			answers = inFlight
+		}
 		a := <-answers
 		require.NoError(t, a.err)
 		require.Equal(t, http.StatusOK, a.status, a.body)
