@@ -30,8 +30,8 @@ type Bus struct {
 	ids      atomic.Uint64
 	phase    atomic.Int32
 	watching atomic.Bool
-	stages   atomic.Pointer[stageTable] // replaced, never changed
-	unknown  atomic.Uint64              // publishes to stages that do not exist
+	stages   atomic.Pointer[stageTable]  // replaced, never changed
+	refused  [reason.Count]atomic.Uint64 // publishes to stages that do not exist
 
 	timers        timers
 	permits       permits
@@ -40,6 +40,7 @@ type Bus struct {
 	drops         dropQueue
 	panics        atomic.Uint64 // outside handlers
 	journalErrors atomic.Uint64 // entries that the journal refused
+	panicLog      logLimit      // of panics outside stages
 
 	tuning sync.Mutex // serialises Tune; held around the user's func
 	live   atomic.Pointer[liveConfig]
@@ -240,15 +241,17 @@ func (b *Bus) Stages() []*Stage { return slices.Clone(b.stagesNow()) }
 
 // Publish publishes e to the stage of that name; see Stage.Publish.
 func (b *Bus) Publish(ctx context.Context, to string, e *Envelope) error {
-	s := b.lookup(to)
-	if s == nil {
-		if b.state() >= stateDraining {
-			return &RejectedError{Stage: to, Reason: reason.Closed}
-		}
-		b.unknown.Add(1)
-		return &RejectedError{Stage: to, Reason: reason.NoStage}
+	if s := b.lookup(to); s != nil {
+		return s.Publish(ctx, e)
 	}
-	return s.Publish(ctx, e)
+	r := &RejectedError{Stage: to, Reason: reason.NoStage}
+	if what := nilArgument(ctx, e); what != nil {
+		r.Reason, r.Cause = reason.Invalid, what
+	} else if b.state() >= stateDraining {
+		r.Reason = reason.Closed
+	}
+	b.refused[r.Reason].Add(1)
+	return r
 }
 
 // anchor turns a deadline as the user gave it into the bus clock's Unix

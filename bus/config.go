@@ -28,7 +28,8 @@ type Config struct {
 	Hooks Hooks
 	// Logger gets state changes; nil is silent.
 	Logger *slog.Logger
-	// Journal records accepted work and its ends; nil is none.
+	// Journal records accepted work and its ends; nil is none. Its type, and
+	// that of Tracer, must be comparable, such as a pointer.
 	Journal Journal
 	// Tracer sees publishes and handler calls; nil is none.
 	Tracer Tracer
@@ -86,6 +87,8 @@ func (c *Config) validate() error {
 		checkInt(where, "DeadLetters.MaxCount", c.DeadLetters.MaxCount, 1<<30),
 		checkDuration(where, "DeadLetters.MaxAge", c.DeadLetters.MaxAge),
 		checkDuration(where, "Grace", c.Grace),
+		checkComparable(where, "Journal", c.Journal),
+		checkComparable(where, "Tracer", c.Tracer),
 	)
 	if c.DeadLetters.MaxBytes < 0 {
 		errs = append(errs, fault(where, "DeadLetters.MaxBytes", c.DeadLetters.MaxBytes, "must be 0 (default) or more"))

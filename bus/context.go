@@ -98,9 +98,24 @@ var (
 	errExpiredAtStart = &causeError{"bus: deadline passed before the start", ErrExpired}
 	errCanceledByID   = &causeError{"bus: delivery cancelled by id", context.Canceled}
 	errBusClosed      = &causeError{"bus: closed", ErrClosed}
+	errNilContext     = &causeError{"the context must not be nil", ErrInvalid}
+	errNilEnvelope    = &causeError{"the envelope must not be nil", ErrInvalid}
+	errZeroTime       = &causeError{"the time must not be zero", ErrInvalid}
 )
 
-// causeError is a cause of a cancelled context.
+// nilArgument says which argument of a publish is nil; nil if none is.
+func nilArgument(ctx context.Context, e *Envelope) error {
+	switch {
+	case ctx == nil:
+		return errNilContext
+	case e == nil:
+		return errNilEnvelope
+	default:
+		return nil
+	}
+}
+
+// causeError is a cause of a cancelled context, or of a refusal.
 type causeError struct {
 	text string
 	is   error
@@ -142,7 +157,7 @@ func wrongType[T any](e *Envelope) error {
 type typeError struct{ have, want reflect.Type }
 
 func (e *typeError) Error() string {
-	return "bus: payload is " + typeName(e.have) + ", the handler takes " + typeName(e.want)
+	return "bus: payload is " + typeName(e.have) + ", not " + typeName(e.want)
 }
 
 func (e *typeError) Unwrap() error { return ErrType }
@@ -173,8 +188,11 @@ var errNack = &outcome{}
 func judgeKnown(err error) (judgement, bool) {
 	switch e := err.(type) { //nolint:errorlint // the bus's own, never wrapped
 	case *causeError:
-		if e == errExpiredAtStart {
+		switch e {
+		case errExpiredAtStart:
 			return judgement{do: judgeDrop, why: reason.Expired}, true
+		case errCanceledByID:
+			return judgement{do: judgeDrop, why: reason.Canceled}, true
 		}
 	case *typeError:
 		return judgement{do: judgeLetter, why: reason.Type}, true

@@ -64,8 +64,11 @@ type DelayedInfo struct {
 // it counts in the depth and capacity until it is due, its deadline is checked
 // now and when it is due, and the id cancels it.
 func (s *Stage) PublishAt(ctx context.Context, t time.Time, e *Envelope) (id uint64, err error) {
-	if ctx == nil || e == nil || t.IsZero() {
-		return 0, s.refuse(reason.Invalid, nil)
+	if ctx == nil || e == nil {
+		return 0, s.refuse(reason.Invalid, nilArgument(ctx, e))
+	}
+	if t.IsZero() {
+		return 0, s.refuse(reason.Invalid, errZeroTime)
 	}
 	return s.publishLater(ctx, min(s.bus.clock.FromWall(t), s.bus.clock.Now()+int64(maxDuration)), e)
 }
@@ -73,7 +76,7 @@ func (s *Stage) PublishAt(ctx context.Context, t time.Time, e *Envelope) (id uin
 // PublishAfter is PublishAt for d from now. A negative d counts as 0.
 func (s *Stage) PublishAfter(ctx context.Context, d time.Duration, e *Envelope) (id uint64, err error) {
 	if ctx == nil || e == nil {
-		return 0, s.refuse(reason.Invalid, nil)
+		return 0, s.refuse(reason.Invalid, nilArgument(ctx, e))
 	}
 	return s.publishLater(ctx, s.bus.clock.Now()+int64(min(max(0, d), maxDuration)), e)
 }

@@ -115,6 +115,14 @@ func (e *RejectedError) Error() string {
 		fmt.Fprintf(&b, ": %.4g over the limit %.4g, retry after %v", e.Value, e.Limit, e.RetryAfter)
 	case reason.NoStage:
 		b.WriteString(": no stage of that name is registered")
+	case reason.Closed:
+		b.WriteString(": the bus shuts down or is closed")
+	case reason.Expired:
+		b.WriteString(": its deadline has passed")
+	case reason.Duplicate:
+		b.WriteString(": its idempotency key was seen within the DedupWindow")
+	case reason.NoHandler:
+		b.WriteString(": it has no handler, see Handle and NoHandler")
 	case reason.NotStarted:
 		b.WriteString(": call Start first")
 	case reason.Paused:
@@ -204,12 +212,28 @@ func DeadLetter(why string) error { return &outcome{kind: outLetter, why: why} }
 // Dropped with the reason discarded, without dead letter.
 func Discard(why string) error { return &outcome{kind: outDiscard, why: why} }
 
-// asOutcome returns what err asks for.
-func asOutcome(err error) outcome {
-	if o, ok := errors.AsType[*outcome](err); ok {
-		return *o
+// outcomeOf returns what a handler's error asks for. Methods of that error run,
+// so no lock may be held; one that panics leaves a plain nack.
+func (s *Stage) outcomeOf(err error) (o outcome) {
+	switch known := err.(type) { //nolint:errorlint // a shortcut for those of the bus
+	case nil:
+		return o
+	case *outcome:
+		return *known
 	}
-	return outcome{}
+	s.bus.contain("error", s.name, 0, func() {
+		if found, ok := errors.AsType[*outcome](err); ok {
+			o = *found
+		}
+	})
+	return o
+}
+
+// textOf is err.Error(), whatever that does.
+func (s *Stage) textOf(err error) (text string) {
+	text = "bus: an error without text: its Error method panicked"
+	s.bus.contain("error", s.name, 0, func() { text = err.Error() })
+	return text
 }
 
 // fault describes one bad setting.

@@ -372,12 +372,13 @@ func (ex *executor) refused(e *Envelope, err error) (again bool) {
 			return false // it was done in spite of that
 		}
 	}
+	o := s.outcomeOf(err)
 	s.mu.Lock()
 	if ex.claim.Load()&claimLost != 0 {
 		s.mu.Unlock()
 		return false // abandoned meanwhile
 	}
-	again = s.refuseLocked(ex, e, err, canceled) // unlocks
+	again = s.refuseLocked(ex, e, err, o, canceled) // unlocks
 	if again && e.attempt%againYield == 0 {
 		runtime.Gosched()
 	}

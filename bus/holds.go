@@ -16,7 +16,8 @@ type Hold struct {
 	By string
 	// Why is shown to people.
 	Why string
-	// For ends the hold by itself after that time; 0 is until Resume.
+	// For ends the hold by itself after that time; 0 is until Resume. A negative
+	// one, such as a remaining time that is over, ends it at once.
 	For time.Duration
 	// Since and Until are set by the bus; Until is zero without For.
 	Since, Until time.Time
@@ -44,8 +45,8 @@ func (h *holds) set(b *Bus, v Hold, lift func(*holdEnd)) {
 	now := b.clock.Now()
 	v.Since, v.Until = b.clock.Wall(now), time.Time{}
 	entry := hold{Hold: v}
-	if v.For > 0 {
-		until := now + int64(min(v.For, maxDuration))
+	if v.For != 0 {
+		until := now + int64(min(max(1, v.For), maxDuration))
 		entry.Until = b.clock.Wall(until)
 		entry.end = b.timers.push(until, &holdEnd{by: v.By, lift: lift, until: entry.Until})
 	}

@@ -5,24 +5,26 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/sedabus/seda/reason"
 )
 
 // Hooks are called on changes. Every field is optional. No lock is held during
-// a call, and a panic in one is contained and counted.
+// a call, and a panic or a runtime.Goexit in one is contained and counted. Each
+// runs on a goroutine of its own, for which the bus waits.
 type Hooks struct {
 	// Drop gets every envelope that ended Dropped, in batches, on a goroutine
 	// of the bus that serves all drops one after the other. The slice is valid
 	// during the call only.
 	Drop func([]DropInfo)
-	// DeadLetter is called for every dead letter, on the goroutine that made it.
+	// DeadLetter is called for every dead letter, before its Result is given.
 	DeadLetter func(LetterInfo)
-	// Panic is called after a handler, callback or hook panicked, on the
-	// goroutine on which it did.
+	// Panic is called after a handler, callback or hook panicked.
 	Panic func(PanicInfo)
-	// State is called after the bus or a stage changed its state, on the
-	// goroutine that changed it.
+	// State is called after the bus or a stage changed its state, before the
+	// call that changed it returns.
 	State func(StateInfo)
 }
 
@@ -46,7 +48,7 @@ type LetterInfo struct {
 // PanicInfo describes a contained panic.
 type PanicInfo struct {
 	Stage string
-	Where string // "handler", "callback", "hook", "admission", "journal", "tracer" or "clone"
+	Where string // "handler", "callback", "hook", "admission", "journal", "tracer", "clone" or "error"
 	ID    uint64
 	Err   *PanicError
 }
@@ -75,38 +77,78 @@ func (b *Bus) contain(where, stage string, id uint64, f func()) {
 	ended = true
 }
 
-// reportPanic tells the panic hook, and survives its panic.
-func (b *Bus) reportPanic(info PanicInfo) {
-	b.cfg.Logger.LogAttrs(context.Background(), slog.LevelError, "panic contained",
-		slog.String(keyBus, b.cfg.Name), slog.String(keyStage, info.Stage),
-		slog.String(keyWhere, info.Where), slog.Any(keyError, info.Err))
-	if b.cfg.Hooks.Panic == nil {
-		return
-	}
+// aside calls f on a goroutine of its own and waits for it, so that a Goexit
+// in f ends nothing of the bus.
+func aside(f func()) {
+	done := make(chan struct{})
+	go func() { // ends with f
+		defer close(done)
+		f()
+	}()
+	<-done
+}
+
+// survive calls f and counts a panic without telling anybody: it is for what
+// tells of panics.
+func (b *Bus) survive(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
 			b.panics.Add(1)
 		}
 	}()
-	b.cfg.Hooks.Panic(info)
+	f()
+}
+
+// reportPanic tells the logger and the panic hook, and survives their panics.
+func (b *Bus) reportPanic(info PanicInfo) {
+	b.survive(func() { b.logPanic(info) })
+	if f := b.cfg.Hooks.Panic; f != nil {
+		aside(func() { b.survive(func() { f(info) }) })
+	}
+}
+
+// logLimit thins out log lines: one a second.
+type logLimit struct {
+	last    atomic.Int64 // bus clock of the last line
+	leftOut atomic.Uint64
+}
+
+// logPanic writes at most one line a second and stage, with the number of
+// those left out since the last one. Exact numbers are in the statistics.
+func (b *Bus) logPanic(info PanicInfo) {
+	limit := &b.panicLog
+	if s := b.lookup(info.Stage); s != nil {
+		limit = &s.panicLog
+	}
+	now, last := b.clock.Now(), limit.last.Load()
+	if last != 0 && now-last < int64(time.Second) || !limit.last.CompareAndSwap(last, now) {
+		limit.leftOut.Add(1)
+		return
+	}
+	b.cfg.Logger.LogAttrs(context.Background(), slog.LevelError, "panic contained",
+		slog.String(keyBus, b.cfg.Name), slog.String(keyStage, info.Stage),
+		slog.String(keyWhere, info.Where), slog.Any(keyError, info.Err),
+		slog.Uint64(keyLeftOut, limit.leftOut.Swap(0)))
 }
 
 func (b *Bus) firePanic(info PanicInfo) { b.reportPanic(info) }
 
 func (b *Bus) fireState(info StateInfo) {
-	if b.cfg.Logger.Enabled(context.Background(), slog.LevelInfo) {
-		b.cfg.Logger.LogAttrs(context.Background(), slog.LevelInfo, "state changed",
-			slog.String(keyBus, b.cfg.Name), slog.String(keyStage, info.Stage),
-			slog.String(keyState, info.State), slog.String(keyBy, info.By), slog.String(keyWhy, info.Why))
-	}
+	b.survive(func() {
+		if b.cfg.Logger.Enabled(context.Background(), slog.LevelInfo) {
+			b.cfg.Logger.LogAttrs(context.Background(), slog.LevelInfo, "state changed",
+				slog.String(keyBus, b.cfg.Name), slog.String(keyStage, info.Stage),
+				slog.String(keyState, info.State), slog.String(keyBy, info.By), slog.String(keyWhy, info.Why))
+		}
+	})
 	if f := b.cfg.Hooks.State; f != nil {
-		b.contain("hook", info.Stage, 0, func() { f(info) })
+		aside(func() { b.contain("hook", info.Stage, 0, func() { f(info) }) })
 	}
 }
 
 func (b *Bus) fireLetter(info LetterInfo) {
 	if f := b.cfg.Hooks.DeadLetter; f != nil {
-		b.contain("hook", info.Stage, info.ID, func() { f(info) })
+		aside(func() { b.contain("hook", info.Stage, info.ID, func() { f(info) }) })
 	}
 }
 
@@ -119,6 +161,8 @@ const (
 	keyState = "state"
 	keyBy    = "by"
 	keyWhy   = "why"
+
+	keyLeftOut = "left_out"
 )
 
 // dropQueue hands dropped envelopes to the drop hook, in batches, off the

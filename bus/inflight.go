@@ -63,9 +63,9 @@ func (l *Lease) describe(now int64) InFlight {
 
 // Cancel cancels the context of the handler call that has the envelope of that
 // id, or takes it from its pull consumer, and reports whether it was in
-// flight. A handler that returns an error then ends the envelope as dropped
-// with the reason canceled; one that ignores it keeps its slot until it
-// returns.
+// flight. The envelope ends as dropped with the reason canceled: at once if a
+// consumer has it, else when its handler returns an error. A handler that
+// ignores the cancellation keeps its slot until it returns.
 func (s *Stage) Cancel(id uint64) bool {
 	s.mu.Lock()
 	if s.mu.pull != nil {
@@ -102,6 +102,6 @@ func (s *Stage) cancelLease(id uint64) bool {
 		return false
 	}
 	l.state = leaseLost
-	s.settleLeaseLocked(l, errCanceledByID) // unlocks
+	s.settleLeaseLocked(l, errCanceledByID, outcome{}) // unlocks
 	return true
 }

@@ -66,7 +66,7 @@ func (s *Stage) newLetter(e *Envelope, c letterCause) Letter {
 		Slip: e.Slip.Stages(), Redrives: int(e.redrives), Envelope: e.Clone(),
 	}
 	if c.err != nil {
-		l.Error = c.err.Error()
+		l.Error = s.textOf(c.err)
 	}
 	l.Envelope.OnDone, l.Envelope.par = nil, nil
 	return l

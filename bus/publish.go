@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"reflect"
 
 	"github.com/sedabus/seda/reason"
 )
@@ -17,7 +18,7 @@ import (
 // duplicate, admission, room.
 func (s *Stage) Publish(ctx context.Context, e *Envelope) error {
 	if ctx == nil || e == nil {
-		return s.refuse(reason.Invalid, nil)
+		return s.refuse(reason.Invalid, nilArgument(ctx, e))
 	}
 	if s.gates.Load() != 0 || e.deadline != 0 {
 		return s.publishSlow(ctx, e, nil)
@@ -32,7 +33,7 @@ func (s *Stage) Publish(ctx context.Context, e *Envelope) error {
 // refused at once.
 func (s *Stage) TryPublish(e *Envelope) error {
 	if e == nil {
-		return s.refuse(reason.Invalid, nil)
+		return s.refuse(reason.Invalid, errNilEnvelope)
 	}
 	if s.gates.Load() != 0 || e.deadline != 0 {
 		return s.publishSlow(nil, e, nil)
@@ -191,7 +192,7 @@ func (s *Stage) check(ctx context.Context, e *Envelope, g gates, inside bool) (w
 		return reason.Closed, nil
 	}
 	if g&gateAccepts != 0 && !s.accepts(e.Payload) {
-		return reason.Type, nil
+		return reason.Type, &typeError{have: reflect.TypeOf(e.Payload), want: s.mu.cfg.Accepts}
 	}
 	if ctx != nil {
 		if err := ctx.Err(); err != nil {

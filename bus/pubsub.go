@@ -49,6 +49,15 @@ func (s *Stage) Subscribe(name string, c StageConfig, lag Lag, h Handler, mw ...
 	if h == nil && !c.Pull {
 		return nil, fault(s.where(), "handler", "nil", "must not be nil, unless the subscriber has Pull")
 	}
+	if h != nil { // all that could fail later, so that nothing is half done
+		if c.Pull || c.Delivery == PubSub {
+			return nil, fault(s.where(), "handler", "given", "must be nil for a subscriber with Pull or PubSub")
+		}
+		var err error
+		if h, err = s.compose(h, mw); err != nil {
+			return nil, err
+		}
+	}
 	full := s.name + "." + name
 	if s.bus.lookup(full) != nil {
 		return nil, fmt.Errorf("%w: %s has a subscriber %q", ErrConflict, s.where(), name)
@@ -58,7 +67,7 @@ func (s *Stage) Subscribe(name string, c StageConfig, lag Lag, h Handler, mw ...
 		return nil, err
 	}
 	if h != nil {
-		if err := to.Handle(h, mw...); err != nil {
+		if err := to.Handle(h); err != nil {
 			return nil, err
 		}
 	}

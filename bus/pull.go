@@ -284,7 +284,7 @@ func (t *leaseEnd) fire(int64) {
 	t.l.state = leaseLapsed
 	s.mu.count.lapsed++
 	t.l.env.flags |= flagRedelive
-	s.settleLeaseLocked(t.l, errLeaseLapsed) // unlocks
+	s.settleLeaseLocked(t.l, errLeaseLapsed, outcome{}) // unlocks
 }
 
 var errLeaseLapsed = &causeError{"bus: lease lapsed", ErrLeaseExpired}
@@ -292,6 +292,7 @@ var errLeaseLapsed = &causeError{"bus: lease lapsed", ErrLeaseExpired}
 // settle ends the lease with what err says.
 func (l *Lease) settle(err error) error {
 	s := l.stage
+	o := s.outcomeOf(err)
 	s.mu.Lock()
 	switch l.state {
 	case leaseSettled:
@@ -303,18 +304,22 @@ func (l *Lease) settle(err error) error {
 		return ErrLeaseExpired
 	case leaseLost:
 		s.mu.count.late++
+		closed := s.mu.closed
 		s.mu.Unlock()
+		if !closed {
+			return errCanceledByID
+		}
 		return s.refusal(reason.Closed, nil)
 	case leaseHeld:
 	}
 	l.state = leaseSettled
-	s.settleLeaseLocked(l, err) // unlocks
+	s.settleLeaseLocked(l, err, o) // unlocks
 	return nil
 }
 
-// settleLeaseLocked takes the lease off the books and acts on err. It unlocks
-// s.mu.
-func (s *Stage) settleLeaseLocked(l *Lease, err error) {
+// settleLeaseLocked takes the lease off the books and acts on err, which asks
+// for o. It unlocks s.mu.
+func (s *Stage) settleLeaseLocked(l *Lease, err error, o outcome) {
 	m := &s.mu
 	now := s.bus.clock.Tick()
 	s.bus.timers.remove(l.expires)
@@ -327,7 +332,7 @@ func (s *Stage) settleLeaseLocked(l *Lease, err error) {
 		s.ackOne(&e)
 		return
 	}
-	v := s.judgeLocked(&e, err, false)
+	v := s.judgeLocked(&e, err, o, false)
 	switch v.do {
 	case judgeAgain, judgeLater:
 		e.attempt = saturate(e.attempt)

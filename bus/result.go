@@ -118,7 +118,7 @@ func (c *call) finish(r Result) {
 // error is returned and the envelope lives on.
 func (s *Stage) Call(ctx context.Context, e *Envelope) (Result, error) {
 	if ctx == nil || e == nil {
-		return Result{}, s.refuse(reason.Invalid, nil)
+		return Result{}, s.refuse(reason.Invalid, nilArgument(ctx, e))
 	}
 	v := *e
 	if t, ok := ctx.Deadline(); ok && v.deadline == 0 {

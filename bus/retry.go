@@ -11,8 +11,8 @@ import (
 // refuseLocked settles e, the envelope in ex's handler, which returned err or
 // was cancelled by id. It unlocks s.mu. again says that e, whose attempt was
 // counted up, is to be handled once more at once.
-func (s *Stage) refuseLocked(ex *executor, e *Envelope, err error, canceled bool) (again bool) {
-	v := s.judgeLocked(e, err, canceled)
+func (s *Stage) refuseLocked(ex *executor, e *Envelope, err error, o outcome, canceled bool) (again bool) {
+	v := s.judgeLocked(e, err, o, canceled)
 	switch v.do {
 	case judgeAgain:
 		if s.runnableLocked() {
@@ -58,8 +58,9 @@ const (
 	judgeLetter
 )
 
-// judgeLocked decides what a handler's error means and counts it.
-func (s *Stage) judgeLocked(e *Envelope, err error, canceled bool) judgement {
+// judgeLocked decides what a handler's error, which asks for o, means and
+// counts it.
+func (s *Stage) judgeLocked(e *Envelope, err error, o outcome, canceled bool) judgement {
 	m := &s.mu
 	if canceled {
 		return judgement{do: judgeDrop, why: reason.Canceled}
@@ -70,7 +71,6 @@ func (s *Stage) judgeLocked(e *Envelope, err error, canceled bool) judgement {
 		}
 		return j
 	}
-	o := asOutcome(err)
 	switch o.kind {
 	case outDiscard:
 		return judgement{do: judgeDrop, why: reason.Discarded}

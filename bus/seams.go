@@ -32,7 +32,8 @@ type Load struct {
 }
 
 // Verdict is an Admission's answer. With a Reason other than None the publish
-// is refused and the other fields reach the caller in the RejectedError.
+// is refused and the other fields reach the caller in the RejectedError. A
+// Reason that is not one of package reason's counts as Shed.
 type Verdict struct {
 	Reason       reason.Reason
 	Limit, Value float64
@@ -65,6 +66,9 @@ func (s *Stage) admission(e *Envelope) (v Verdict) {
 
 // refuseShed counts and returns what an Admission refused.
 func (s *Stage) refuseShed(v Verdict) error {
+	if int(v.Reason) >= reason.Count {
+		v.Reason = reason.Shed
+	}
 	s.refused[v.Reason].Add(1)
 	e := *s.describe(v.Reason)
 	e.Limit, e.Value, e.RetryAfter = v.Limit, v.Value, v.RetryAfter

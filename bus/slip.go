@@ -23,8 +23,7 @@ type route struct {
 
 // Via returns the slip that visits stages in the order given. Names are looked
 // up when the envelope gets there: one that is unknown then, or empty, is
-// dead-lettered at once with the reason no_stage, and one whose first stage is
-// unknown at publish is refused.
+// dead-lettered at once with the reason no_stage.
 func Via(stages ...string) Slip {
 	if len(stages) == 0 {
 		return Slip{}

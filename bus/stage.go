@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/sedabus/seda/internal/dedup"
@@ -78,6 +79,7 @@ type Stage struct {
 	info      atomic.Pointer[stageInfo]
 	refused   [reason.Count]atomic.Uint64
 	snapshots [reason.Count]snapshot
+	panicLog  logLimit
 
 	mu stageMu
 }
@@ -162,7 +164,9 @@ func (s *Stage) Name() string { return s.name }
 func (s *Stage) Config() StageConfig {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.cfg
+	c := s.mu.cfg
+	c.Classes = slices.Clone(c.Classes) // the caller may write to them
+	return c
 }
 
 // Handle sets the stage's handler, wrapped in the middleware, the first of
@@ -171,21 +175,12 @@ func (s *Stage) Config() StageConfig {
 // there is a handler already, if h is nil, if the stage is used for pulling or
 // is pub/sub, and after the bus was closed.
 func (s *Stage) Handle(h Handler, mw ...Middleware) error {
-	if h == nil {
-		return fault(s.where(), "handler", "nil", "must not be nil")
-	}
-	for i, m := range mw {
-		if m == nil {
-			return fault(s.where(), fmt.Sprintf("middleware[%d]", i), "nil", "must not be nil")
-		}
-	}
-	for i := len(mw) - 1; i >= 0; i-- {
-		if h = mw[i](h); h == nil {
-			return fault(s.where(), fmt.Sprintf("middleware[%d]", i), "a func that returned nil", "must return a handler")
-		}
+	h, err := s.compose(h, mw)
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
-	err := s.checkHandleLocked()
+	err = s.checkHandleLocked()
 	if err == nil {
 		s.mu.handler = s.traced(h)
 		s.setGateLocked(gateNoHandler, false)
@@ -193,6 +188,24 @@ func (s *Stage) Handle(h Handler, mw ...Middleware) error {
 	}
 	s.unlockAndStart()
 	return err
+}
+
+// compose wraps h in the middleware, the first of which is the outermost.
+func (s *Stage) compose(h Handler, mw []Middleware) (Handler, error) {
+	if h == nil {
+		return nil, fault(s.where(), "handler", "nil", "must not be nil")
+	}
+	for i, m := range mw {
+		if m == nil {
+			return nil, fault(s.where(), fmt.Sprintf("middleware[%d]", i), "nil", "must not be nil")
+		}
+	}
+	for i := len(mw) - 1; i >= 0; i-- {
+		if h = mw[i](h); h == nil {
+			return nil, fault(s.where(), fmt.Sprintf("middleware[%d]", i), "a func that returned nil", "must return a handler")
+		}
+	}
+	return h, nil
 }
 
 func (s *Stage) checkHandleLocked() error {

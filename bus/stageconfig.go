@@ -76,7 +76,7 @@ type StageConfig struct {
 	// ExactTiming reads the clock for every envelope instead of every chunk.
 	ExactTiming bool
 	// Admission is asked at each new itinerary's admission, such as a shedder;
-	// nil is none.
+	// nil is none. Its type must be comparable, such as a pointer.
 	Admission Admission
 }
 
@@ -248,6 +248,7 @@ func (c *StageConfig) validate(stage string) error {
 		checkEnum(where, "Full", c.Full, DropOldest),
 		checkEnum(where, "Order", c.Order, InOrder),
 		checkEnum(where, "NoHandler", c.NoHandler, NoHandlerHold),
+		checkComparable(where, "Admission", c.Admission),
 	}
 	if err := c.Retry.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %s: Retry: %w", ErrInvalid, where, err))
@@ -314,6 +315,14 @@ func checkEnum[E interface {
 }](where, field string, v, most E) error {
 	if v > most {
 		return fault(where, field, v, fmt.Sprintf("must be one of 0 (%v) to %d (%v)", E(0), most, most))
+	}
+	return nil
+}
+
+// checkComparable refuses what could not be told from another value later.
+func checkComparable(where, field string, v any) error {
+	if v != nil && !reflect.ValueOf(v).Comparable() {
+		return fault(where, field, reflect.TypeOf(v), "must be of a comparable type, such as a pointer")
 	}
 	return nil
 }

@@ -151,8 +151,9 @@ func (b *Bus) ReadStats(dst *Stats) {
 		s.ReadStats(&dst.Stages[i])
 		dst.add(&dst.Stages[i])
 	}
-	unknown := b.unknown.Load()
-	dst.Refused[reason.NoStage] += unknown
+	for i := range dst.Refused {
+		dst.Refused[i] += b.refused[i].Load()
+	}
 	dst.MaxHandlers = b.maxHandlers()
 	dst.Panics = b.panics.Load()
 	dst.JournalErrors = b.journalErrors.Load()

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/sedabus/seda/reason"
 )
@@ -17,28 +18,34 @@ func (s *Stage) Tune(change func(*StageConfig)) error {
 	if change == nil {
 		return fault(s.where(), "change", "nil", "must not be nil")
 	}
+	diff, err := s.tune(change)
+	if len(diff) > 0 {
+		s.bus.fireState(StateInfo{Stage: s.name, State: "tuned", Why: fmt.Sprint(diff)})
+	}
+	return err
+}
+
+// tune changes settings and names those that it changed.
+func (s *Stage) tune(change func(*StageConfig)) (diff []string, err error) {
 	s.bus.tuning.Lock() // one at a time, so that change runs without s.mu
 	defer s.bus.tuning.Unlock()
 	old := s.Config()
-	next := old
+	next := s.Config() // shares nothing with old
 	change(&next)
 	if err := next.validate(s.name); err != nil {
-		return err
+		return nil, err
 	}
 	next = next.withDefaults()
 	if diff := frozenDiff(&old, &next); len(diff) > 0 {
-		return fmt.Errorf("%w: %s: %v cannot change while it lives", ErrConflict, s.where(), diff)
+		return nil, fmt.Errorf("%w: %s: %v cannot change while it lives", ErrConflict, s.where(), diff)
 	}
 	if s.bus.state() >= stateClosed {
-		return s.refusal(reason.Closed, nil)
+		return nil, s.refusal(reason.Closed, nil)
 	}
-	diff := liveDiff(&old, &next)
-	if len(diff) == 0 {
-		return nil
+	if diff = liveDiff(&old, &next); len(diff) > 0 {
+		s.apply(&old, &next)
 	}
-	s.apply(&old, &next)
-	s.bus.fireState(StateInfo{Stage: s.name, State: "tuned", Why: fmt.Sprint(diff)})
-	return nil
+	return diff, nil
 }
 
 // apply puts settings into force.
@@ -113,6 +120,14 @@ func (b *Bus) Tune(change func(*Config)) error {
 	if change == nil {
 		return fault("config", "change", "nil", "must not be nil")
 	}
+	if err := b.tune(change); err != nil {
+		return err
+	}
+	b.fireState(StateInfo{State: "tuned"})
+	return nil
+}
+
+func (b *Bus) tune(change func(*Config)) error {
 	b.tuning.Lock()
 	defer b.tuning.Unlock()
 	old := b.Config()
@@ -122,7 +137,8 @@ func (b *Bus) Tune(change func(*Config)) error {
 		return err
 	}
 	next.setDefaults()
-	if next.Name != old.Name || next.Grace != old.Grace || next.Journal != old.Journal || next.Tracer != old.Tracer || next.Logger != old.Logger {
+	if next.Name != old.Name || next.Grace != old.Grace || next.Journal != old.Journal ||
+		next.Tracer != old.Tracer || next.Logger != old.Logger || !next.Hooks.same(&old.Hooks) {
 		return fmt.Errorf("%w: only MaxHandlers and DeadLetters can change while the bus lives", ErrConflict)
 	}
 	if b.state() >= stateClosed {
@@ -135,7 +151,6 @@ func (b *Bus) Tune(change func(*Config)) error {
 			s = s.granted()
 		}
 	}
-	b.fireState(StateInfo{State: "tuned"})
 	return nil
 }
 
@@ -152,4 +167,10 @@ func (b *Bus) Config() Config {
 type liveConfig struct {
 	maxHandlers int
 	letters     LetterBounds
+}
+
+// same says whether h and o are the same functions, as far as can be told.
+func (h *Hooks) same(o *Hooks) bool {
+	same := func(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
+	return same(h.Drop, o.Drop) && same(h.DeadLetter, o.DeadLetter) && same(h.Panic, o.Panic) && same(h.State, o.State)
 }
