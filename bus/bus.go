@@ -181,6 +181,7 @@ func (b *Bus) newStage(name string, c StageConfig, index int) *Stage {
 	m.batch = max(1, c.Batch)
 	m.minFree = int64(c.Capacity)
 	s.free.Store(int64(c.Capacity))
+	s.laneless.Store(c.Full == DropOldest)
 	s.slow.Store(true) // until it is known to be fast
 	s.info.Store(&stageInfo{full: c.Full, capacity: c.Capacity})
 	if c.Order != Unordered {

@@ -1,7 +1,9 @@
 package bus
 
 import (
+	"cmp"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/sedabus/seda/internal/queue"
@@ -191,12 +193,26 @@ func (s *Stage) claimLocked(ex *executor, now int64, force bool) bool {
 			return false
 		}
 	default:
-		if !s.claimFrom(ex, &m.q, s.shareLocked(), force) {
+		if !s.claimPlain(ex, force) {
 			return false
 		}
 	}
 	s.startClaimLocked(ex, now)
 	return true
+}
+
+// claimPlain takes turns between the queue and the lanes.
+func (s *Stage) claimPlain(ex *executor, force bool) bool {
+	m := &s.mu
+	limit := s.shareLocked()
+	if m.back.Len() > 0 && s.claimFrom(ex, &m.back, limit, force) {
+		return true
+	}
+	m.laneTurn = !m.laneTurn
+	if m.laneTurn && m.ready.n > 0 && s.claimLane(ex, limit, force) {
+		return true
+	}
+	return s.claimFrom(ex, &m.q, limit, force) || s.claimLane(ex, limit, force)
 }
 
 // shareLocked is how many envelopes a claim may take: not more than a fair
@@ -205,6 +221,9 @@ func (s *Stage) shareLocked() int {
 	m := &s.mu
 	if m.batch <= 1 || m.cfg.Concurrency <= 1 {
 		return m.batch
+	}
+	if m.ready.n > 1 {
+		return m.batch // each executor has a lane of its own to claim from
 	}
 	return max(1, min(m.batch, s.queuedLocked()/min(m.cfg.Concurrency, m.active+1)))
 }
@@ -247,6 +266,8 @@ func (s *Stage) startClaimLocked(ex *executor, now int64) {
 		s.blockedOn.Store(nil)
 	}
 	ex.working = true
+	m.claims++
+	ex.seq = m.claims
 	ex.size, ex.released, ex.counted = c.Size(), 0, 0
 	ex.single = ex.size == 1
 	ex.start, ex.waited = now, max(0, now-c.Items[c.Rd].entered)
@@ -257,7 +278,6 @@ func (s *Stage) startClaimLocked(ex *executor, now int64) {
 	m.executed++
 	m.maxInFlight = max(m.maxInFlight, m.executed)
 	if ex.single {
-		ex.key = c.Items[c.Rd].Key
 		ex.released = 1
 	} else {
 		m.claimed += ex.size
@@ -274,6 +294,7 @@ func (s *Stage) startClaimLocked(ex *executor, now int64) {
 // helpLocked gives back the places of envelopes that were started meanwhile,
 // so that full means full.
 func (s *Stage) helpLocked() {
+	s.revokeLanesLocked()
 	for _, ex := range s.mu.execs {
 		if !ex.working || ex.single {
 			continue
@@ -294,7 +315,10 @@ func (s *Stage) helpLocked() {
 // takeBackLocked puts what was claimed but not started back to the front of
 // the queue, and takes what was finished to be settled by the caller.
 func (s *Stage) takeBackLocked() (jobs []job) {
-	for _, ex := range s.mu.execs {
+	// The latest claim first, so that the earliest comes to the very front.
+	byClaim := slices.Clone(s.mu.execs)
+	slices.SortFunc(byClaim, func(a, b *executor) int { return cmp.Compare(b.seq, a.seq) })
+	for _, ex := range byClaim {
 		if !ex.working || ex.single {
 			continue
 		}
@@ -346,7 +370,7 @@ func (s *Stage) putBackLocked(ex *executor, a, b int) {
 	case m.classes != nil:
 		m.classes.putBack(&m.pool, ex.c, a, b)
 	default:
-		m.q.PushFrontRange(&m.pool, ex.c, a, b)
+		m.back.PushFrontRange(&m.pool, ex.c, a, b)
 	}
 	clear(ex.c.Items[a:b])
 	n := b - a

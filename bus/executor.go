@@ -46,11 +46,12 @@ type executor struct {
 	seen   uint32 // the claim word at the watchdog's last look
 	seenAt int64  // and the claim's start
 
-	start     int64 // bus clock when the claim was made
-	waited    int64 // how long its first envelope had waited
-	size      int   // envelopes in the claim when it was made
-	released  int   // places given back so far
-	counted   int   // envelopes no longer in stage.mu.claimed
+	start     int64  // bus clock when the claim was made
+	waited    int64  // how long its first envelope had waited
+	seq       uint64 // number of the claim
+	size      int    // envelopes in the claim when it was made
+	released  int    // places given back so far
+	counted   int    // envelopes no longer in stage.mu.claimed
 	resv      reservations
 	tally     tally
 	permitRun int // claims since the permit was taken
@@ -277,7 +278,7 @@ func (s *Stage) worthAnotherLocked() bool {
 	if s.slow.Load() || s.mu.batch <= 1 || s.mu.due.Len() > 0 {
 		return true
 	}
-	return s.queuedLocked() > 2*s.mu.batch*s.mu.active
+	return s.mu.ready.n > s.mu.active || s.queuedLocked() > 2*s.mu.batch*s.mu.active
 }
 
 // claimableLocked says whether a claim would find something.
@@ -289,7 +290,7 @@ func (s *Stage) claimableLocked() bool {
 	if m.keyed != nil {
 		return m.keyed.ready.Len() > 0
 	}
-	return s.queuedLocked() > 0
+	return m.ready.n > 0 || s.queuedLocked() > 0
 }
 
 // mustYieldLocked says whether ex has to end its turn: too many run, or

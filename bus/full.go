@@ -63,8 +63,12 @@ func (l *waitList) remove(w *waiter) {
 
 // enterFull is what a publish does that found no room. It unlocks s.mu.
 func (s *Stage) enterFull(ctx context.Context, e *Envelope, par *parent, now int64) error {
-	s.helpLocked() // unstarted claims and finished prefixes may hold places
-	if s.takePlaceLocked() {
+	if s.shutToLocked(ctx) {
+		s.unlockAndStart()
+		return s.refuse(reason.Closed, nil)
+	}
+	s.helpLocked() // leases and claims may hold places that nobody uses
+	if s.takeFreeLocked() {
 		s.admitLocked(e, par, now)
 		s.unlockAndStart()
 		return nil
@@ -93,6 +97,11 @@ func (s *Stage) enterFull(ctx context.Context, e *Envelope, par *parent, now int
 	return s.refuse(reason.Full, nil)
 }
 
+// shutToLocked says whether a publish with ctx comes too late.
+func (s *Stage) shutToLocked(ctx context.Context) bool {
+	return s.mu.closed || (s.mu.draining && (ctx == nil || !s.bus.isInside(ctx)))
+}
+
 // evictLocked takes the oldest envelope that was never started; its token
 // stays taken for the newcomer.
 func (s *Stage) evictLocked(victim *Envelope) bool {
@@ -108,6 +117,8 @@ func (s *Stage) evictLocked(victim *Envelope) bool {
 		if !s.mu.classes.evict(&s.mu.pool, victim) {
 			return false
 		}
+	case s.mu.back.Len() > 0:
+		s.mu.back.Pop(&s.mu.pool, victim)
 	case s.mu.q.Len() > 0:
 		s.mu.q.Pop(&s.mu.pool, victim)
 	default:

@@ -131,6 +131,12 @@ func (s *Stage) placeForHopLocked(victims *[]Envelope) bool {
 		return true
 	}
 	s.free.Add(1)
+	if len(m.lanes) > 0 {
+		s.revokeLanesLocked()
+		if s.takePlaces(1) == 1 {
+			return true
+		}
+	}
 	if m.cfg.Full == DropOldest {
 		var victim Envelope
 		if s.evictLocked(&victim) {

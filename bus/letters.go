@@ -93,7 +93,7 @@ func (b *Bus) sendLetter(to string, l *Letter) bool {
 		Header{HeaderLetterStage, l.Stage}, Header{HeaderLetterReason, l.Reason.String()},
 		Header{HeaderLetterError, l.Error}, Header{HeaderLetterAttempts, strconv.Itoa(l.Attempts)})
 	s.mu.Lock()
-	if s.mu.closed || !s.takePlaceLocked() {
+	if s.mu.closed || !s.takeFreeLocked() {
 		s.unlockAndStart()
 		return false
 	}

@@ -161,6 +161,8 @@ func (b *Bus) lastReport() (Report, error) {
 func (b *Bus) refuseWaiters() {
 	for _, s := range b.stagesNow() {
 		s.mu.Lock()
+		s.mu.draining = true
+		s.revokeLanesLocked()
 		s.answerOutsideLocked(reason.Closed)
 		s.unlockAndStart()
 	}
@@ -242,6 +244,7 @@ func (b *Bus) conclude(ctx context.Context, began int64, drained bool) {
 func (s *Stage) close() {
 	s.mu.Lock()
 	s.mu.closed = true
+	s.revokeLanesLocked()
 	s.answerWaitersLocked(reason.Closed)
 	s.wakeAllReceiversLocked()
 	jobs := s.takeBackLocked()

@@ -2,33 +2,72 @@ package bus
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/sedabus/seda/internal/queue"
+	"github.com/sedabus/seda/reason"
 )
 
-// Producer publishes to one stage and keeps the order of its envelopes. It
-// belongs to one goroutine at a time.
+// Producer publishes to one stage and keeps the order of its envelopes, also
+// where several are handled at once: they start in that order. It is several
+// times faster than Stage.Publish where many publish at once, because it has a
+// lane of its own into the stage. A stage with Order or Classes, or that drops
+// the oldest, has no lanes, and only the first 256 producers of a stage have
+// one; the others publish like Stage.Publish.
+//
+// It belongs to one goroutine at a time.
 type Producer struct {
 	stage *Stage
+	lane  *lane
 	batch Batch
 }
 
 // Producer returns a handle for publishing to the stage. Close it when it is
-// no longer needed.
+// no longer needed; one that is forgotten is closed when it is collected.
 func (s *Stage) Producer() *Producer {
-	p := &Producer{stage: s}
-	p.batch.stage = s
+	p := &Producer{stage: s, lane: s.newLane()}
+	p.batch.stage, p.batch.lane = s, p.lane
+	if p.lane != nil {
+		runtime.AddCleanup(p, (*lane).close, p.lane)
+	}
 	return p
 }
 
 // Publish is Stage.Publish.
-func (p *Producer) Publish(ctx context.Context, e *Envelope) error { return p.stage.Publish(ctx, e) }
+func (p *Producer) Publish(ctx context.Context, e *Envelope) error {
+	s, l := p.stage, p.lane
+	if l == nil || ctx == nil || e == nil {
+		return s.Publish(ctx, e)
+	}
+	if s.gates.Load() != 0 || e.deadline != 0 {
+		return s.publishSlow(ctx, e, &l.par)
+	}
+	if err := ctx.Err(); err != nil {
+		return s.refuse(reason.Canceled, err)
+	}
+	return l.put(ctx, e)
+}
 
 // TryPublish is Stage.TryPublish.
-func (p *Producer) TryPublish(e *Envelope) error { return p.stage.TryPublish(e) }
+func (p *Producer) TryPublish(e *Envelope) error {
+	s, l := p.stage, p.lane
+	if l == nil || e == nil {
+		return s.TryPublish(e)
+	}
+	if s.gates.Load() != 0 || e.deadline != 0 {
+		return s.publishSlow(nil, e, &l.par)
+	}
+	return l.put(nil, e)
+}
 
-// Close gives back what the handle holds.
-func (p *Producer) Close() {}
+// Close gives back what the handle holds; what it has published is safe. A
+// publish after Close works like Stage.Publish.
+func (p *Producer) Close() {
+	if l := p.lane; l != nil {
+		p.lane, p.batch.lane = nil, nil
+		l.close()
+	}
+}
 
 // Begin returns the producer's batch for up to n envelopes, from 1 to 64;
 // other values are taken as the nearest one. The batch of an earlier Begin
@@ -47,6 +86,7 @@ func (p *Producer) Begin(n int) *Batch {
 // Batch is a set of envelopes that is filled in place and published in one go.
 type Batch struct {
 	stage *Stage
+	lane  *lane
 	c     *chunk
 	limit int
 	errs  []error
@@ -83,7 +123,7 @@ func (b *Batch) Publish(ctx context.Context) (accepted int, err error) {
 	}
 	b.errs = b.errs[:0]
 	for i := range n {
-		verdict := b.stage.Publish(ctx, &b.c.Items[i])
+		verdict := b.publishOne(ctx, &b.c.Items[i])
 		b.errs = append(b.errs, verdict)
 		if verdict == nil {
 			accepted++
@@ -91,8 +131,16 @@ func (b *Batch) Publish(ctx context.Context) (accepted int, err error) {
 			err = verdict
 		}
 	}
+	if err == nil {
+		b.errs = b.errs[:0]
+	}
 	b.c.Reset()
 	return accepted, err
+}
+
+func (b *Batch) publishOne(ctx context.Context, e *Envelope) error {
+	p := Producer{stage: b.stage, lane: b.lane}
+	return p.Publish(ctx, e)
 }
 
 // Errs returns the verdicts of the last Publish in order; nil means that all
@@ -120,7 +168,7 @@ func (b *Batch) publishWhole(ctx context.Context) bool {
 	now := s.stamp()
 	s.mu.Lock()
 	m := &s.mu
-	if m.waiters.n > 0 || m.arrivals.Len() > 0 {
+	if m.waiters.n > 0 || m.arrivals.Len() > 0 || m.draining {
 		s.mu.Unlock()
 		return false
 	}
@@ -138,9 +186,26 @@ func (b *Batch) publishWhole(ctx context.Context) bool {
 	for i := range c.N {
 		s.initLocked(&c.Items[i], nil, now)
 	}
-	m.count.accepted += uint64(n)
-	m.count.entered += uint64(n)
-	b.c = m.q.PushChunk(&m.pool, c)
+	b.c = b.moveLocked(c)
 	s.unlockAndStart()
 	return true
+}
+
+// moveLocked enters the whole chunk, behind what the producer's lane has, and
+// returns an empty one.
+func (b *Batch) moveLocked(c *chunk) *chunk {
+	s := b.stage
+	m := &s.mu
+	if l := b.lane; l != nil && !l.off && !s.laneless.Load() {
+		if l.unreadLocked() > 0 {
+			l.sealLocked()
+		}
+		s.countLanedLocked(c.Size())
+		c = l.full.PushChunk(&m.pool, c)
+		l.listLocked()
+		return c
+	}
+	m.count.accepted += uint64(c.Size())
+	m.count.entered += uint64(c.Size())
+	return m.q.PushChunk(&m.pool, c)
 }

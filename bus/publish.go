@@ -85,8 +85,11 @@ func (s *Stage) stamp() int64 {
 	return s.bus.clock.Coarse()
 }
 
-// takePlaceLocked takes a token for an outside publish.
-func (s *Stage) takePlaceLocked() bool {
+// takePlaceLocked takes a token for a publish if nothing speaks against it.
+func (s *Stage) takePlaceLocked() bool { return !s.mu.draining && s.takeFreeLocked() }
+
+// takeFreeLocked takes a free place unless others wait for it.
+func (s *Stage) takeFreeLocked() bool {
 	if s.mu.waiters.n > 0 || s.mu.arrivals.Len() > 0 {
 		return false
 	}
@@ -105,6 +108,13 @@ func (s *Stage) admitLocked(e *Envelope, par *parent, now int64) {
 	if par != nil && par.later != nil {
 		s.admitLaterLocked(e, par.later, now)
 		return
+	}
+	if par != nil && par.lane != nil {
+		if l := par.lane; !l.off && !s.laneless.Load() {
+			l.appendLocked(e, now)
+			return
+		}
+		par = nil
 	}
 	s.mu.count.accepted++
 	s.mu.count.entered++

@@ -89,6 +89,7 @@ type parent struct {
 	call  *call  // a Call
 	group *group // a pub/sub stage; the envelope is a copy
 	later *later // only between publish and entry
+	lane  *lane  // the same
 }
 
 // call is a waiting Call.

@@ -164,8 +164,12 @@ func (s *Stage) enterJournaled(ctx context.Context, v Envelope, par *parent) err
 // reserve takes a place for an envelope that is entered later.
 func (s *Stage) reserve(ctx context.Context, e *Envelope) error {
 	s.mu.Lock()
+	if s.shutToLocked(ctx) {
+		s.unlockAndStart()
+		return s.refuse(reason.Closed, nil)
+	}
 	s.helpLocked()
-	if s.takePlaceLocked() {
+	if s.takeFreeLocked() {
 		s.mu.journaled++
 		s.unlockAndStart()
 		return nil

@@ -66,6 +66,8 @@ type Stage struct {
 	// Taken by anyone; given back with mu held, so that those who wait come
 	// first. Requeues and parked hops may bring it below zero.
 	free atomic.Int64
+	// laneless says that producers must not use lanes any more.
+	laneless atomic.Bool
 	// slow says that handlers take long: times are exact, claims are single.
 	slow atomic.Bool
 	// blockedOn is the next stage for whose room everything here waits.
@@ -90,15 +92,21 @@ type Stage struct {
 type stageMu struct {
 	spin.Mutex
 
-	cfg     StageConfig
-	handler Handler
-	closed  bool // nothing starts any more: the bus has cut its work off
+	cfg      StageConfig
+	handler  Handler
+	draining bool // no publishes from outside
+	closed   bool // nothing starts any more: the bus has cut its work off
 
-	pool    queue.Pool[Envelope]
-	q       fifo   // plain stages
-	classes *lanes // priority classes, or nil
-	keyed   *keyed // ordered stages, or nil
-	due     fifo   // retries whose time has come: started before anything else
+	pool     queue.Pool[Envelope]
+	q        fifo     // plain stages
+	back     fifo     // claimed, and given back: comes before q and the lanes
+	classes  *lanes   // priority classes, or nil
+	keyed    *keyed   // ordered stages, or nil
+	lanes    []*lane  // of producers
+	ready    laneList // lanes with something to claim
+	laned    int      // envelopes in them that are in the books
+	laneTurn bool     // the next claim is from a lane
+	due      fifo     // retries whose time has come: started before anything else
 
 	arrivals  queue.FIFO[arrival] // hops that wait for room here
 	arrPool   queue.Pool[arrival]
@@ -118,9 +126,10 @@ type stageMu struct {
 	idle   []*executor // kept for the next burst
 	active int         // executors at work or started
 
-	batch     int   // current claim size
-	executed  int   // executors inside a claim
-	lastStart int64 // when a claim was made last
+	batch     int    // current claim size
+	claims    uint64 // made so far
+	executed  int    // executors inside a claim
+	lastStart int64  // when a claim was made last
 
 	ids    idBlock
 	forced uint64 // the id of the envelope being admitted, if it has one already
@@ -279,7 +288,7 @@ func (s *Stage) queuedLocked() int {
 	case s.mu.classes != nil:
 		return s.mu.classes.n
 	default:
-		return s.mu.q.Len()
+		return s.mu.back.Len() + s.mu.q.Len() + s.mu.laned
 	}
 }
 

@@ -202,6 +202,7 @@ func (s *Stage) ReadStats(dst *StageStats) {
 		s.mu.Lock()
 	}
 	s.helpLocked()
+	s.gatherLanesLocked()
 	*dst = StageStats{Name: s.name, At: s.bus.clock.Wall(now), Suspended: s.mu.holds.any()}
 	s.readCountsLocked(dst)
 	s.readGaugesLocked(dst, now)
@@ -303,6 +304,7 @@ func (s *Stage) oldestLocked() (first int64) {
 	}
 	m := &s.mu
 	look(&m.due)
+	look(&m.back)
 	look(&m.q)
 	for _, e := range m.edges {
 		look(&e.held)
@@ -328,6 +330,7 @@ func (s *Stage) oldestLocked() (first int64) {
 func (s *Stage) pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.gatherLanesLocked()
 	c := &s.mu.count
 	return int(c.entered-c.left()) + s.mu.journaled
 }

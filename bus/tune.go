@@ -53,6 +53,9 @@ func (s *Stage) apply(old, next *StageConfig) {
 	s.mu.Lock()
 	m := &s.mu
 	m.cfg = *next
+	if next.Full == DropOldest {
+		s.closeLanesLocked()
+	}
 	s.info.Store(&stageInfo{full: next.Full, capacity: next.Capacity})
 	if next.Batch > 0 {
 		m.batch = next.Batch

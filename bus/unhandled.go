@@ -68,6 +68,11 @@ func (s *Stage) drainLocked(f func(*Envelope)) {
 	case m.classes != nil:
 		m.classes.drain(&m.pool, f)
 	default:
+		for _, l := range m.lanes {
+			l.gatherLocked()
+			l.spillLocked()
+		}
+		drainFIFO(&m.back, &m.pool, f)
 		drainFIFO(&m.q, &m.pool, f)
 	}
 }

@@ -7,17 +7,26 @@
 // the owner's lock guards it.
 package queue
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Len is the number of values in a chunk.
 const Len = 64
 
-// Chunk is an array of values of which Items[Rd:N] are present.
+// Chunk is an array of values of which Items[Rd:N] are present. Mark is for an
+// owner that shares a chunk while it is filled.
 type Chunk[T any] struct {
 	next  *Chunk[T]
 	Rd, N int
-	Items [Len]T
+	Mark  atomic.Uint32
+	Items []T
 }
+
+// New returns an empty chunk with room for n values. One with room for fewer
+// than Len must not get into a Pool or a FIFO.
+func New[T any](n int) *Chunk[T] { return &Chunk[T]{Items: make([]T, n)} }
 
 // Size returns the number of values present.
 func (c *Chunk[T]) Size() int { return c.N - c.Rd }
@@ -46,7 +55,7 @@ const atHand = 4
 
 // NewShared returns the part that the Pools of one bus share.
 func NewShared[T any]() *sync.Pool {
-	return &sync.Pool{New: func() any { return new(Chunk[T]) }}
+	return &sync.Pool{New: func() any { return New[T](Len) }}
 }
 
 // NewPool returns an empty pool over shared.
@@ -62,7 +71,7 @@ func (p *Pool[T]) Get() *Chunk[T] {
 	if c, ok := p.shared.Get().(*Chunk[T]); ok {
 		return c
 	}
-	return new(Chunk[T])
+	return New[T](Len)
 }
 
 // Put takes back a chunk and forgets its values.
@@ -120,6 +129,24 @@ func (q *FIFO[T]) PushChunk(p *Pool[T], c *Chunk[T]) *Chunk[T] {
 	}
 	q.link(c)
 	return p.Get()
+}
+
+// Append moves all of c to the end.
+func (q *FIFO[T]) Append(p *Pool[T], c *Chunk[T]) { p.Put(q.PushChunk(p, c)) }
+
+// AppendAll moves other's values behind the last one; other is empty then.
+func (q *FIFO[T]) AppendAll(other *FIFO[T]) {
+	if other.head == nil {
+		return
+	}
+	if q.tail == nil {
+		q.head = other.head
+	} else {
+		q.tail.next = other.head
+	}
+	q.tail = other.tail
+	q.n += other.n
+	*other = FIFO[T]{}
 }
 
 // PushRange copies src.Items[a:b] behind the last value.
