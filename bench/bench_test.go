@@ -11,6 +11,7 @@ import (
 // benchmark runs b.N messages, at least one from every producer, through each
 // workload of each system. Opening and checking are not timed, closing is.
 func benchmark(b *testing.B, systems []load.System) {
+	b.Helper()
 	load.SetSpin(load.Calibrate())
 	for _, spec := range load.All() {
 		for _, sys := range systems {

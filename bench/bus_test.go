@@ -15,6 +15,8 @@ func BenchmarkBus(b *testing.B) { benchmark(b, form.Systems()) }
 func BenchmarkBusExact(b *testing.B) { benchmark(b, form.ExactSystems()) }
 
 // newStage returns a stage on a started bus that is closed with the benchmark.
+//
+//nolint:contextcheck // the bus has to outlive the benchmark's context
 func newStage(b *testing.B, c bus.StageConfig, h bus.Handler) *bus.Stage {
 	b.Helper()
 	bs, err := bus.New(bus.Config{})

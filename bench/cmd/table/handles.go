@@ -21,8 +21,8 @@ type handlesAnswer struct {
 	Error  string            `json:"error,omitempty"`
 }
 
-func measureHandles() handlesAnswer {
-	m, err := form.MeasureHandles(handleCount)
+func measureHandles(ctx context.Context) handlesAnswer {
+	m, err := form.MeasureHandles(ctx, handleCount)
 	a := handlesAnswer{Memory: m}
 	if err != nil {
 		a.Error = err.Error()

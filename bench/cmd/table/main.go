@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, out, diag io.Writer) error {
 	}
 	switch {
 	case o.one == handlesJob:
-		return writeJSON(out, measureHandles())
+		return writeJSON(out, measureHandles(ctx))
 	case o.one != "":
 		return measureOne(o, out)
 	case o.cpuprofile != "":
@@ -129,7 +129,7 @@ func profileOne(o *options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.Create(o.cpuprofile)
+	f, err := os.Create(o.cpuprofile) //nolint:gosec // the user names the file
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func opener(a api, exact bool) func(*load.Run) (load.Instance, error) {
 		}
 		in.bus = b
 		if err := in.build(); err != nil {
-			return nil, errors.Join(err, b.Close())
+			return nil, err // the bus was not started: there is nothing to stop
 		}
 		return in, b.Start()
 	}
@@ -119,7 +119,7 @@ func (in *instance) build() error {
 func (in *instance) buildLine() error {
 	var route []string
 	for i := range in.spec.Stages {
-		h := in.passHandler()
+		h := bus.Handler(pass)
 		if i == in.spec.Stages-1 {
 			h = in.lastHandler()
 		}
@@ -160,7 +160,7 @@ func (in *instance) buildTopic() error {
 func (in *instance) buildMixed() error {
 	in.done = newCallbacks(in.spec.Producers)
 	var err error
-	if in.entry, err = in.stage("in", in.config(), in.passHandler()); err != nil {
+	if in.entry, err = in.stage("in", in.config(), pass); err != nil {
 		return err
 	}
 	for i := range 3 {
@@ -192,15 +192,14 @@ func (in *instance) stage(name string, c bus.StageConfig, h bus.Handler) (*bus.S
 // errNotMessage is a handler's answer to a payload that nobody published.
 var errNotMessage = errors.New("form: payload is not a message")
 
-func (in *instance) passHandler() bus.Handler {
-	return func(_ context.Context, e *bus.Envelope) error {
-		m, ok := e.Payload.(*load.Msg)
-		if !ok {
-			return errNotMessage
-		}
-		load.Pass(m)
-		return nil
+// pass is the handler of the stages before the last.
+func pass(_ context.Context, e *bus.Envelope) error {
+	m, ok := e.Payload.(*load.Msg)
+	if !ok {
+		return errNotMessage
 	}
+	load.Pass(m)
+	return nil
 }
 
 // lastHandler makes the handler that ends messages. Where the stage promises

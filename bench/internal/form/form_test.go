@@ -38,7 +38,7 @@ func TestUnevenBatch(t *testing.T) {
 }
 
 func TestMeasureHandles(t *testing.T) {
-	m, err := form.MeasureHandles(50)
+	m, err := form.MeasureHandles(t.Context(), 50)
 	require.NoError(t, err)
 	assert.Positive(t, m.Made)
 }

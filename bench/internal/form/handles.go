@@ -18,12 +18,12 @@ type HandleMemory struct {
 
 // MeasureHandles makes n producer handles on one stage and returns the growth
 // of the heap for each of them. Run it in a process that does nothing else.
-func MeasureHandles(n int) (HandleMemory, error) {
+func MeasureHandles(ctx context.Context, n int) (HandleMemory, error) {
 	b, err := bus.New(bus.Config{})
 	if err != nil {
 		return HandleMemory{}, err
 	}
-	defer b.Close() //nolint:errcheck // nothing is left to lose
+	defer b.Shutdown(ctx) //nolint:errcheck // nothing is left to lose
 	st, err := b.Stage("s", bus.StageConfig{})
 	if err != nil {
 		return HandleMemory{}, err
@@ -36,7 +36,6 @@ func MeasureHandles(n int) (HandleMemory, error) {
 	if err := errors.Join(st.Handle(h), b.Start()); err != nil {
 		return HandleMemory{}, err
 	}
-	ctx := context.Background()
 	payload := new(int)
 	if err := st.Publish(ctx, &bus.Envelope{Payload: payload}); err != nil { // whatever is made once
 		return HandleMemory{}, err
@@ -60,6 +59,7 @@ func MeasureHandles(n int) (HandleMemory, error) {
 	for _, p := range producers {
 		p.Close()
 	}
+	runtime.KeepAlive(producers) // they have to live until the second reading
 	return m, nil
 }
 

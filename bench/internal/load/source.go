@@ -47,6 +47,7 @@ type Source struct {
 	keyMask uint32
 	prod    uint32
 	pos     uint32 // not in order: the place to try next
+	mask    uint32 // the places in use are 0 to mask
 	inOrder bool
 	msg     Msg // what Next returns
 	ring    ring
@@ -67,7 +68,9 @@ type Source struct {
 //     that with its own count before it needs the place again;
 //   - otherwise each place has a generation: the producer raises its own copy
 //     when it fills the place, the handler stores the same number in done when
-//     it is finished. Places still in use are skipped.
+//     it is finished. Places still in use are skipped, and the ring grows
+//     while there are too many of them. It starts small, so that its messages
+//     stay in the cache as long as few are in flight.
 type ring struct {
 	msgs []Msg
 	gens []uint32        // owned by the producer
@@ -84,18 +87,34 @@ func newSource(r *Run, prod int, messages uint64) *Source {
 	}
 	n := ringSize(r.spec)
 	s.ring = ring{msgs: make([]Msg, n)}
+	s.mask = uint32(n - 1)
 	if !s.inOrder {
+		s.mask = min(s.mask, firstPlaces-1)
 		s.ring.gens = make([]uint32, n)
 		s.ring.done = make([]atomic.Uint32, n)
 	}
 	return s
 }
 
-// ringSize is twice a producer's share of all that can be in flight, so that a
-// free place is found at the first try as a rule, and a power of two.
+const (
+	// firstPlaces is how many places a ring starts with, a power of two.
+	firstPlaces = 256
+	// claimed is how many messages a handler may have taken from its queue.
+	claimed = 64
+	// maxSkip is how many places in use are skipped before the ring grows.
+	maxSkip = 16
+)
+
+// ringSize is the greatest size of a ring, a power of two: all that can be in
+// flight, since one producer may have published all of it. So a producer waits
+// in the system it measures and not for its ring.
 func ringSize(s Spec) int {
-	want := 2 * s.Stages * (s.Capacity + s.Concurrency) / s.Producers
-	n := 64
+	visits := s.Stages
+	if s.Subscribers > 1 {
+		visits++ // the copies wait behind the stage that makes them
+	}
+	want := visits*(s.Capacity+s.Concurrency*claimed) + checkEvery
+	n := firstPlaces
 	for n < want {
 		n *= 2
 	}
@@ -127,13 +146,13 @@ func (s *Source) NextRef() *Msg {
 		if s.n > s.room {
 			s.awaitRoom()
 		}
-		i = uint32(s.n) & uint32(len(s.ring.msgs)-1)
+		i = uint32(s.n) & s.mask
 	} else {
 		i = s.pos
 		if s.ring.done[i].Load() != s.ring.gens[i] {
 			i = s.awaitPlace()
 		}
-		s.pos = (i + 1) & uint32(len(s.ring.msgs)-1)
+		s.pos = (i + 1) & s.mask
 		s.ring.gens[i]++
 	}
 	m := &s.ring.msgs[i]
@@ -184,11 +203,15 @@ func (s *Source) awaitRoom() {
 // awaitPlace finds a place that is not in use.
 func (s *Source) awaitPlace() uint32 {
 	for {
-		for range s.ring.msgs {
-			s.pos = (s.pos + 1) & uint32(len(s.ring.msgs)-1)
+		for range maxSkip {
+			s.pos = (s.pos + 1) & s.mask
 			if s.ring.done[s.pos].Load() == s.ring.gens[s.pos] {
 				return s.pos
 			}
+		}
+		if places := s.mask + 1; int(places) < len(s.ring.msgs) {
+			s.mask += places
+			return places // the first of the new half, never used
 		}
 		runtime.Gosched()
 	}
