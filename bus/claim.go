@@ -130,11 +130,7 @@ func (s *Stage) finishLocked(ex *executor, now int64) {
 	s.recordLocked(ex, now)
 	left := ex.size - ex.released
 	ex.size, ex.released, ex.counted = 0, 0, 0
-	if ex.c != ex.own {
-		m.pool.Put(ex.c)
-	} else {
-		ex.c.Reset()
-	}
+	s.putChunkLocked(ex.c)
 	ex.c = nil
 	ex.claim.Store(0)
 	s.releaseLocked(left)
@@ -176,12 +172,9 @@ func (s *Stage) claimLocked(ex *executor, now int64, force bool) bool {
 	}
 	ex.handler, ex.timeout = m.handler, m.cfg.HandlerTimeout
 	ex.timed = m.cfg.ExactTiming || m.cfg.HandlerTimeout > 0
-	if ex.own == nil {
-		ex.own = m.pool.Get()
-	}
 	switch {
 	case m.due.Len() > 0:
-		m.due.Pop(&m.pool, s.ownSlot(ex))
+		m.due.Pop(&m.pool, s.soloSlot(ex))
 		s.rememberKey(ex)
 	case s.mu.edges != nil && s.claimHeldLocked(ex, force):
 	case m.keyed != nil:
@@ -228,9 +221,23 @@ func (s *Stage) shareLocked() int {
 	return max(1, min(m.batch, s.queuedLocked()/min(m.cfg.Concurrency, m.active+1)))
 }
 
-// ownSlot makes ex's own chunk the claim of one envelope and returns its place.
-func (s *Stage) ownSlot(ex *executor) *Envelope {
-	ex.c = ex.own
+// putChunkLocked takes a chunk back; one for a single envelope stays with its
+// executor.
+func (s *Stage) putChunkLocked(c *chunk) {
+	if len(c.Items) == queue.Len {
+		s.mu.pool.Put(c)
+		return
+	}
+	c.Reset()
+}
+
+// soloSlot makes a claim of one envelope and returns its place, in a chunk of
+// its own, so that a stage of many slow handlers needs little memory.
+func (s *Stage) soloSlot(ex *executor) *Envelope {
+	if ex.solo == nil {
+		ex.solo = queue.New[Envelope](1)
+	}
+	ex.c = ex.solo
 	ex.c.Rd, ex.c.N = 0, 1
 	return &ex.c.Items[0]
 }
@@ -247,12 +254,15 @@ func (s *Stage) claimFrom(ex *executor, q *fifo, limit int, force bool) bool {
 			s.setAsideLocked(q)
 			continue
 		}
-		if n == head.Size() {
+		switch n {
+		case 1:
+			q.Pop(&m.pool, s.soloSlot(ex))
+		case head.Size():
 			ex.c = q.TakeHead()
-			return true
+		default:
+			ex.c = m.pool.Get()
+			q.PopInto(&m.pool, ex.c, n)
 		}
-		ex.c = ex.own
-		q.PopInto(&m.pool, ex.c, n)
 		return true
 	}
 	return false

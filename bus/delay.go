@@ -42,7 +42,6 @@ func (d *delayedEnvelope) fire(now int64) {
 	e.entered = now
 	s.enqueueLocked(e)
 	s.unlockAndStart()
-	s.letterIfUnhandled()
 }
 
 // endRetryLocked lets the followers of a retry that will not come go on.

@@ -189,7 +189,7 @@ func (s *Stage) claimHeldLocked(ex *executor, force bool) bool {
 	limit := s.mu.cfg.egressCap()
 	for _, e := range s.mu.edges {
 		if e.held.Len() > 0 && (force || e.parked < limit) {
-			e.held.Pop(&s.mu.pool, s.ownSlot(ex))
+			e.held.Pop(&s.mu.pool, s.soloSlot(ex))
 			return true
 		}
 	}

@@ -22,7 +22,7 @@ type executor struct {
 	claim   atomic.Uint32 // see claim.go
 	working bool          // has a claim; guarded by stage.mu
 	c       *chunk        // the claimed chunk; others look at it with the claim pinned
-	own     *chunk        // the executor's own chunk, for claims that are copied
+	solo    *chunk        // for claims of one envelope
 
 	handler  Handler
 	ctx      context.Context //nolint:containedctx // the handlers' context, one for many calls
@@ -200,7 +200,7 @@ func (s *Stage) retireLocked(ex *executor) {
 		}
 	}
 	ex.handler = nil
-	if len(s.mu.idle) < idleExecutors && !ex.canceled.Load() {
+	if len(s.mu.idle) < min(idleExecutors, s.mu.cfg.Concurrency) && !ex.canceled.Load() {
 		s.mu.idle = append(s.mu.idle, ex)
 	} else {
 		ex.cancel(nil)
@@ -211,7 +211,7 @@ func (s *Stage) retireLocked(ex *executor) {
 }
 
 // idleExecutors is how many executors a stage keeps between bursts.
-const idleExecutors = 8
+const idleExecutors = 1024
 
 // wantLocked returns an executor to start, or nil.
 func (s *Stage) wantLocked() *executor {
@@ -321,7 +321,11 @@ func (s *Stage) unlockAndStartAfter(permit bool) {
 	if notes != nil {
 		s.mu.notes = nil
 	}
+	orphaned := s.mu.handler == nil && s.orphanedLocked()
 	s.mu.Unlock()
+	if orphaned {
+		s.letterQueued()
+	}
 	if ex != nil {
 		go ex.loop()
 	}

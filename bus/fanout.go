@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/sedabus/seda/internal/queue"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -72,8 +73,8 @@ func (ex *executor) fanOut() {
 // detachLocked gives the claim's chunk away to the group.
 func (ex *executor) detachLocked() {
 	ex.claim.Store(0)
-	if ex.c == ex.own {
-		ex.own = nil
+	if ex.c == ex.solo {
+		ex.solo = nil
 	}
 	ex.c = ex.stage.mu.pool.Get() // an empty one takes its place
 }
@@ -373,8 +374,9 @@ func (g *group) finish(mask uint64) {
 }
 
 func (g *group) recycle() {
-	g.c.Reset()
-	g.stage.bus.chunks.Put(g.c)
+	if g.c.Reset(); len(g.c.Items) == queue.Len {
+		g.stage.bus.chunks.Put(g.c)
+	}
 	g.c, g.stage, g.subs = nil, nil, nil
 	g.mu.failed = nil
 	groupPool.Put(g)

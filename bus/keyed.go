@@ -127,10 +127,13 @@ func (k *keyed) claimSlot(s *Stage, ex *executor, slot *keySlot, force bool) boo
 	if n == 0 {
 		return false // offered again when the next stage has room
 	}
-	if n == head.Size() {
+	switch n {
+	case 1:
+		slot.q.Pop(&s.mu.pool, s.soloSlot(ex))
+	case head.Size():
 		ex.c = slot.q.TakeHead()
-	} else {
-		ex.c = ex.own
+	default:
+		ex.c = s.mu.pool.Get()
 		slot.q.PopInto(&s.mu.pool, ex.c, n)
 	}
 	k.n -= n
@@ -153,7 +156,7 @@ func (k *keyed) claimOne(s *Stage, ex *executor, slot *keySlot, force bool) bool
 		if s.allowedLocked(ex, slot.q.Head(), 1, force) == 0 {
 			return false
 		}
-		slot.q.Pop(p, s.ownSlot(ex))
+		slot.q.Pop(p, s.soloSlot(ex))
 		k.n--
 		k.hold(slot, key)
 		ex.slot, ex.holding, ex.key = slot, true, key

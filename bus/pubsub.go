@@ -142,7 +142,6 @@ func (s *Stage) Unsubscribe(name string) error {
 	if !gone {
 		return fmt.Errorf("%w: %s has no subscriber %q", ErrNoStage, s.where(), name)
 	}
-	s.letterIfUnhandled()
 	return nil
 }
 

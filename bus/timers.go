@@ -24,8 +24,9 @@ type timers struct {
 	}
 }
 
-// push lets t fire at when.
+// push lets t fire at when, or at once if that has passed.
 func (ts *timers) push(when int64, t task) *timer.Item[task] {
+	when = max(when, 1) // so that a distance to it cannot overflow
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	it := ts.mu.heap.Push(when, t)

@@ -29,24 +29,26 @@ func (s *Stage) publishUnhandled(e *Envelope, par *parent) (done bool, err error
 	return true, nil
 }
 
-// letterIfUnhandled dead-letters what is queued if the stage has nobody to
-// hand it to and its policy says so.
-func (s *Stage) letterIfUnhandled() {
-	s.mu.Lock()
-	letters := !s.handledLocked() && s.mu.pull == nil && s.mu.cfg.NoHandler == NoHandlerDeadLetter
-	s.mu.Unlock()
-	if letters {
-		s.letterQueued()
-	}
+// orphanedLocked says whether something is queued although the stage has
+// nobody to hand it to and does not keep it. Whoever puts something into the
+// queue may have looked before the handler was removed, so this is asked at
+// every unlock.
+func (s *Stage) orphanedLocked() bool {
+	m := &s.mu
+	return m.cfg.NoHandler == NoHandlerDeadLetter && m.pull == nil && !m.closed && !s.handledLocked() &&
+		s.queuedLocked()+m.due.Len()+s.heldLocked() > 0
 }
 
-// letterQueued dead-letters everything that is queued.
+// letterQueued dead-letters everything that is queued, and with it the parked
+// hops and waiting publishers that get in.
 func (s *Stage) letterQueued() {
 	var queued []Envelope
 	s.mu.Lock()
-	if !s.handledLocked() {
+	for n := -1; n < len(queued) && s.orphanedLocked(); {
+		n = len(queued)
 		s.drainLocked(func(e *Envelope) { queued = append(queued, *e) })
-		s.releaseLocked(len(queued))
+		s.releaseLocked(len(queued) - n)
+		s.feedWaitersLocked()
 	}
 	s.unlockAndStart()
 	for i := range queued {
@@ -58,7 +60,12 @@ func (s *Stage) letterQueued() {
 // what was set aside included.
 func (s *Stage) drainLocked(f func(*Envelope)) {
 	m := &s.mu
-	drainFIFO(&m.due, &m.pool, f)
+	drainFIFO(&m.due, &m.pool, func(e *Envelope) {
+		if m.keyed != nil { // the retry has held its key
+			m.keyed.release(m.keyed.slotOf(e.Key), m.keyed.orderKey(e.Key))
+		}
+		f(e)
+	})
 	for _, e := range m.edges {
 		drainFIFO(&e.held, &m.pool, f)
 	}
