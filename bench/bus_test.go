@@ -5,9 +5,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/sedabus/seda/bus"
-
 	"github.com/sedabus/seda/bench/internal/form"
+	"github.com/sedabus/seda/bus"
 )
 
 func BenchmarkBus(b *testing.B) { benchmark(b, form.Systems()) }
@@ -15,8 +14,6 @@ func BenchmarkBus(b *testing.B) { benchmark(b, form.Systems()) }
 func BenchmarkBusExact(b *testing.B) { benchmark(b, form.ExactSystems()) }
 
 // newStage returns a stage on a started bus that is closed with the benchmark.
-//
-//nolint:contextcheck // the bus has to outlive the benchmark's context
 func newStage(b *testing.B, c bus.StageConfig, h bus.Handler) *bus.Stage {
 	b.Helper()
 	bs, err := bus.New(bus.Config{})

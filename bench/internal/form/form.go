@@ -14,10 +14,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sedabus/seda/bench/internal/load"
 	"github.com/sedabus/seda/bus"
 	"github.com/sedabus/seda/retry"
-
-	"github.com/sedabus/seda/bench/internal/load"
 )
 
 // batchSize is how many envelopes a batch of the batch form has.
@@ -33,9 +32,9 @@ const Suffix = "-exact"
 // producer handle, batch fills the bus's own slots 32 at a time.
 func Systems() []load.System {
 	return []load.System{
-		{Name: "publish", Open: opener(publish, false)},
-		{Name: "handle", Open: opener(handle, false)},
-		{Name: "batch", Open: opener(batch, false)},
+		{Name: "publish", Open: kind{publish, false}.open},
+		{Name: "handle", Open: kind{handle, false}.open},
+		{Name: "batch", Open: kind{batch, false}.open},
 	}
 }
 
@@ -43,9 +42,9 @@ func Systems() []load.System {
 // deadline on every envelope, far enough not to pass.
 func ExactSystems() []load.System {
 	return []load.System{
-		{Name: "publish" + Suffix, Open: opener(publish, true)},
-		{Name: "handle" + Suffix, Open: opener(handle, true)},
-		{Name: "batch" + Suffix, Open: opener(batch, true)},
+		{Name: "publish" + Suffix, Open: kind{publish, true}.open},
+		{Name: "handle" + Suffix, Open: kind{handle, true}.open},
+		{Name: "batch" + Suffix, Open: kind{batch, true}.open},
 	}
 }
 
@@ -59,10 +58,10 @@ const (
 
 // instance is a bus that was built for one run.
 type instance struct {
-	run   *load.Run
-	spec  load.Spec
-	api   api
-	exact bool
+	kind
+
+	run  *load.Run
+	spec load.Spec
 
 	bus      *bus.Bus
 	entry    *bus.Stage
@@ -73,22 +72,27 @@ type instance struct {
 	done     *callbacks
 }
 
-func opener(a api, exact bool) func(*load.Run) (load.Instance, error) {
-	return func(r *load.Run) (load.Instance, error) {
-		in := &instance{run: r, spec: r.Spec(), api: a, exact: exact, deadline: time.Now().Add(time.Hour)}
-		for k := range in.spec.Keys {
-			in.keys = append(in.keys, "key-"+strconv.Itoa(k))
-		}
-		b, err := bus.New(bus.Config{Name: "bench"})
-		if err != nil {
-			return nil, err
-		}
-		in.bus = b
-		if err := in.build(); err != nil {
-			return nil, err // the bus was not started: there is nothing to stop
-		}
-		return in, b.Start()
+// kind is a form of the API, with or without exact timing.
+type kind struct {
+	api   api
+	exact bool
+}
+
+// open builds and starts a bus for the run.
+func (k kind) open(r *load.Run) (load.Instance, error) {
+	in := &instance{kind: k, run: r, spec: r.Spec(), deadline: time.Now().Add(time.Hour)}
+	for i := range in.spec.Keys {
+		in.keys = append(in.keys, "key-"+strconv.Itoa(i))
 	}
+	b, err := bus.New(bus.Config{Name: "bench"})
+	if err != nil {
+		return nil, err
+	}
+	in.bus = b
+	if err := in.build(); err != nil {
+		return nil, err // the bus was not started: there is nothing to stop
+	}
+	return in, b.Start()
 }
 
 // config is the settings of every stage that handles messages.

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/sedabus/seda/bus"
-
 	"github.com/sedabus/seda/bench/internal/load"
+	"github.com/sedabus/seda/bus"
 )
 
 // errSometimes is what a handler of the mixed workload answers to one message

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/sedabus/seda/bus"
-
 	"github.com/sedabus/seda/bench/internal/load"
+	"github.com/sedabus/seda/bus"
 )
 
 // Produce sends what src makes through the form's API.
