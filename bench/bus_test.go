@@ -13,7 +13,7 @@ func BenchmarkBus(b *testing.B) { benchmark(b, form.Systems()) }
 
 func BenchmarkBusExact(b *testing.B) { benchmark(b, form.ExactSystems()) }
 
-// newStage returns a stage on a started bus that is closed with the benchmark.
+// newStage returns a stage on a started bus that is drained after the benchmark.
 func newStage(b *testing.B, c bus.StageConfig, h bus.Handler) *bus.Stage {
 	b.Helper()
 	bs, err := bus.New(bus.Config{})
@@ -21,7 +21,7 @@ func newStage(b *testing.B, c bus.StageConfig, h bus.Handler) *bus.Stage {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		if err := bs.Close(); err != nil {
+		if _, err := bs.Shutdown(context.Background()); err != nil {
 			b.Error(err)
 		}
 	})
@@ -37,19 +37,24 @@ func newStage(b *testing.B, c bus.StageConfig, h bus.Handler) *bus.Stage {
 
 // BenchmarkRefusal is what a publish costs that a full stage refuses.
 func BenchmarkRefusal(b *testing.B) {
-	release := make(chan struct{})
-	defer close(release)
 	newFull := func(b *testing.B) *bus.Stage {
 		b.Helper()
-		st := newStage(b, bus.StageConfig{Capacity: 1, Full: bus.Reject}, func(ctx context.Context, _ *bus.Envelope) error {
+		started, release := make(chan struct{}, 1), make(chan struct{})
+		st := newStage(b, bus.StageConfig{Capacity: 1, Full: bus.Reject}, func(context.Context, *bus.Envelope) error {
 			select {
-			case <-release:
-			case <-ctx.Done():
+			case started <- struct{}{}:
+			default:
 			}
+			<-release
 			return nil
 		})
+		b.Cleanup(func() { close(release) }) // before the stage is drained
 		e := bus.Envelope{Payload: st}
-		for st.TryPublish(&e) == nil { // the handler holds one or more, the queue the rest
+		if err := st.TryPublish(&e); err != nil {
+			b.Fatal(err)
+		}
+		<-started
+		for st.TryPublish(&e) == nil { // the handler holds one, the queue the rest
 		}
 		return st
 	}
