@@ -110,14 +110,14 @@ func (o *RedriveOptions) delayOf(n int) time.Duration {
 // redriveOne takes l out of the store and into its stage, or leaves it.
 func (ls *Letters) redriveOne(l *Letter, o *RedriveOptions, delay time.Duration) error {
 	s := ls.bus.lookup(l.Stage)
+	if ls.bus.state() >= stateDraining {
+		return &RejectedError{Stage: l.Stage, Reason: reason.Closed}
+	}
 	if s == nil {
 		return &RejectedError{Stage: l.Stage, Reason: reason.NoStage}
 	}
 	if why := s.refusesHop(&l.Envelope); why != reason.None {
 		return s.refusal(why, nil)
-	}
-	if gates(s.gates.Load())&gateClosed != 0 {
-		return s.refusal(reason.Closed, nil)
 	}
 	if !ls.take(l.ID) {
 		return fmt.Errorf("bus: letter %d is no longer in the store", l.ID)

@@ -116,7 +116,7 @@ func (ts *timers) each(f func(when int64, t task) bool) {
 	ts.mu.heap.All(func(it *timer.Item[task]) bool { return f(it.When, it.Value) })
 }
 
-// watch makes sure that claims of more than one envelope are looked at soon.
+// watch makes sure that claims are looked at soon.
 func (b *Bus) watch() {
 	if b.watching.Load() || b.watching.Swap(true) {
 		return
@@ -124,8 +124,9 @@ func (b *Bus) watch() {
 	b.timers.push(b.clock.Coarse()+int64(watchAfter), (*watchdog)(b))
 }
 
-// watchdog looks for executors that are held up in a handler with a claim of
-// several envelopes, and sets the rest of the claim free.
+// watchdog looks for executors that are held up in a handler. It sets the rest
+// of the claim free, and calls the stage slow, so that others are started
+// beside it and publishers are woken for every place.
 type watchdog Bus
 
 func (w *watchdog) fire(int64) {
@@ -147,7 +148,7 @@ func (s *Stage) watchClaims() (again bool) {
 	var jobs []job
 	s.mu.Lock()
 	for _, ex := range s.mu.execs {
-		if !ex.working || ex.single || s.mu.topic != nil {
+		if !ex.working || s.mu.topic != nil {
 			continue
 		}
 		w := ex.claim.Load()
