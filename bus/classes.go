@@ -87,14 +87,15 @@ func (l *lanes) claim(s *Stage, ex *executor, force bool) bool {
 // served books n envelopes of class i.
 func (l *lanes) served(i, n int) {
 	for j := range l.q {
-		switch {
-		case j == i:
-			l.owed[j] = max(0, l.owed[j]-n*wholeOne)
-		case l.q[j].Len() == 0:
+		if l.q[j].Len() == 0 {
 			l.owed[j] = 0 // a share is not saved up while there is no work
-		default:
-			l.owed[j] = min(owedAtMost, l.owed[j]+n*l.classes[j].MinShare)
+			continue
 		}
+		owed := l.owed[j] + n*l.classes[j].MinShare // its own starts count as well
+		if j == i {
+			owed -= n * wholeOne
+		}
+		l.owed[j] = min(max(0, owed), owedAtMost)
 	}
 }
 
