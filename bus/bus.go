@@ -216,7 +216,7 @@ func (b *Bus) gatesFor(c *StageConfig) gates {
 	set(c.Admission != nil, gateAdmission)
 	set(b.cfg.Journal != nil, gateJournal)
 	set(b.cfg.Tracer != nil, gateTracer)
-	set(c.NoHandler != NoHandlerHold && c.Delivery == PointToPoint, gateNoHandler)
+	set(c.NoHandler != NoHandlerHold, gateNoHandler)
 	return g
 }
 

@@ -291,9 +291,11 @@ func (s *Stage) startClaimLocked(ex *executor, now int64) {
 		ex.released = 1
 	} else {
 		m.claimed += ex.size
-		if m.topic == nil {
-			s.bus.watch()
-		}
+	}
+	// A single envelope keeps nothing else only where the stage is known to be
+	// slow and no slot is claimed with it.
+	if m.topic == nil && (!ex.single || !s.slow.Load() || (ex.slot != nil && !ex.holding)) {
+		s.bus.watch()
 	}
 	ex.claim.Store(claimOf(c.Rd, c.Rd, c.N))
 	if ex.single {

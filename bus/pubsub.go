@@ -116,7 +116,7 @@ func (s *Stage) leadsTo(to *Stage) bool {
 
 func (s *Stage) subscribe(sub *subscription) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlockAndStart() // it may have held what was published
 	old := *s.mu.topic.subs.Load()
 	for _, o := range old {
 		if o.to == sub.to {

@@ -157,8 +157,8 @@ func (s *Stage) watchClaims() (again bool) {
 			again = true
 			continue
 		}
-		if claimSettled(w) == claimLim(w) {
-			continue
+		if claimSettled(w) == claimLim(w) || (ex.single && claimCur(w) < claimLim(w)) {
+			continue // a single envelope is as good as started
 		}
 		// One handler has taken longer than a look's distance.
 		s.slow.Store(true)
