@@ -34,7 +34,6 @@ type executor struct {
 
 	permit  bool
 	timed   bool // read the clock for each envelope
-	goexit  bool // a handler called Goexit: a new goroutine goes on
 	redo    bool // handle the current envelope once more
 	ended   bool // the work loop came to its end
 	single  bool // the claim is of one envelope
@@ -81,9 +80,9 @@ func (ex *executor) renewContext() {
 // run is the executor's goroutine; it ends when nothing can be started, when
 // the bus cuts its work off, or by a handler's Goexit, which starts another.
 func (ex *executor) run() {
+	retired := false // by then ex may be at work on another goroutine
 	defer func() {
-		if ex.goexit {
-			ex.goexit = false
+		if !retired { // a handler called Goexit
 			go ex.loop()
 		}
 	}()
@@ -93,6 +92,7 @@ func (ex *executor) run() {
 	for ex.next() {
 		ex.workOff()
 	}
+	retired = true
 }
 
 func (ex *executor) workOff() {
@@ -137,9 +137,7 @@ func (ex *executor) recoverCall() {
 	if ex.ended {
 		return
 	}
-	v := recover()
-	ex.goexit = v == nil
-	err := &PanicError{Value: v, Stack: debug.Stack()}
+	err := &PanicError{Value: recover(), Stack: debug.Stack()}
 	e := ex.current()
 	ex.stage.panicked(e, err)
 	if e != nil {
@@ -208,6 +206,7 @@ func (s *Stage) retireLocked(ex *executor) {
 	if s.mu.waiters.n > 0 {
 		s.feedWaitersLocked()
 	}
+	s.tellRoomLocked()
 }
 
 // idleExecutors is how many executors a stage keeps between bursts.

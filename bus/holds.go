@@ -155,7 +155,7 @@ func (s *Stage) Suspend(h Hold) {
 	s.mu.Lock()
 	was := s.mu.holds.any()
 	s.mu.holds.set(s.bus, h, s.endHold)
-	jobs := s.takeBackLocked()
+	jobs := s.stopLocked()
 	s.unlockAndStart()
 	s.runJobs(jobs)
 	if !was {

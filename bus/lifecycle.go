@@ -247,7 +247,7 @@ func (s *Stage) close() {
 	s.revokeLanesLocked()
 	s.answerWaitersLocked(reason.Closed)
 	s.wakeAllReceiversLocked()
-	jobs := s.takeBackLocked()
+	jobs := s.stopLocked()
 	s.unlockAndStart()
 	s.runJobs(jobs)
 }

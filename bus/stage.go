@@ -68,6 +68,8 @@ type Stage struct {
 	free atomic.Int64
 	// laneless says that producers must not use lanes any more.
 	laneless atomic.Bool
+	// upstream are the edges into this stage.
+	upstream upstreams
 	// slow says that handlers take long: times are exact, claims are single.
 	slow atomic.Bool
 	// blockedOn is the next stage for whose room everything here waits.
@@ -113,7 +115,7 @@ type stageMu struct {
 	parkTimer bool // a timer looks for arrivals that wait too long
 	escape    bool // a hop uses the place above capacity
 	waiters   waitList
-	edges     map[*Stage]*edge
+	edges     []*edge
 	notes     []note // upstreams to tell that their parked hops entered
 
 	delayed   int // retries and later publishes that hold a token
@@ -243,7 +245,7 @@ func (s *Stage) RemoveHandler() error {
 	s.mu.handler = nil
 	s.setGateLocked(gateNoHandler, s.mu.cfg.NoHandler != NoHandlerHold)
 	s.bus.permits.count(s, false)
-	jobs := s.takeBackLocked()
+	jobs := s.stopLocked()
 	letters := s.mu.cfg.NoHandler == NoHandlerDeadLetter
 	s.mu.Unlock()
 	s.runJobs(jobs)
