@@ -206,7 +206,6 @@ func (s *Stage) retireLocked(ex *executor) {
 	if s.mu.waiters.n > 0 {
 		s.feedWaitersLocked()
 	}
-	s.tellRoomLocked()
 }
 
 // idleExecutors is how many executors a stage keeps between bursts.

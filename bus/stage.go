@@ -68,8 +68,6 @@ type Stage struct {
 	free atomic.Int64
 	// laneless says that producers must not use lanes any more.
 	laneless atomic.Bool
-	// upstream are the edges into this stage.
-	upstream upstreams
 	// slow says that handlers take long: times are exact, claims are single.
 	slow atomic.Bool
 	// blockedOn is the next stage for whose room everything here waits.
@@ -115,7 +113,7 @@ type stageMu struct {
 	parkTimer bool // a timer looks for arrivals that wait too long
 	escape    bool // a hop uses the place above capacity
 	waiters   waitList
-	edges     []*edge
+	edges     map[*Stage]*edge
 	notes     []note // upstreams to tell that their parked hops entered
 
 	delayed   int // retries and later publishes that hold a token
