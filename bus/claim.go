@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/internal/queue"
 )
 
@@ -79,7 +80,7 @@ func (ex *executor) settle() {
 			continue
 		}
 		a, b := claimSettled(w), claimCur(w)
-		if w&claimLost != 0 || a == b {
+		if (w&claimLost != 0 && !faults.On(faults.LateHops)) || a == b {
 			break
 		}
 		if ex.claim.CompareAndSwap(w, claimOf(b, b, claimLim(w))) {

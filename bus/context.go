@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"time"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -52,7 +53,7 @@ func (b *Bus) isInside(ctx context.Context) bool {
 func (ex *executor) callTimed(e *Envelope) error {
 	s := ex.stage
 	now := s.bus.clock.Tick()
-	if e.deadline != 0 && s.bus.expired(e.deadline, now) {
+	if e.deadline != 0 && s.bus.expired(e.deadline, now) && !faults.On(faults.DeadlineIgnored) {
 		return errExpiredAtStart
 	}
 	limit := ex.timeLimit(e, now)

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	faults "github.com/sedabus/seda/internal/fault"
 )
 
 // executor is a goroutine at work for one stage. It is started on demand, at
@@ -82,7 +84,7 @@ func (ex *executor) renewContext() {
 func (ex *executor) run() {
 	retired := false // by then ex may be at work on another goroutine
 	defer func() {
-		if !retired { // a handler called Goexit
+		if !retired && !faults.On(faults.GoexitLosesWorker) { // a handler called Goexit
 			go ex.loop()
 		}
 	}()
@@ -91,6 +93,9 @@ func (ex *executor) run() {
 	}
 	for ex.next() {
 		ex.workOff()
+	}
+	if faults.On(faults.ExecutorStays) {
+		select {}
 	}
 	retired = true
 }
@@ -124,6 +129,9 @@ func (ex *executor) work() {
 			} else {
 				err = ex.handler(ex.ctx, e)
 			}
+			if faults.On(faults.DeliverTwice) && e.id%64 == 0 {
+				err = ex.handler(ex.ctx, e)
+			}
 			if (err == nil && !ex.canceled.Load()) || !ex.refused(e, err) {
 				break
 			}
@@ -143,6 +151,7 @@ func (ex *executor) recoverCall() {
 	if e != nil {
 		ex.redo = ex.refused(e, err)
 	}
+	ex.ended = faults.On(faults.PanicLosesRest) && err.Value != nil
 }
 
 // current is the envelope that was started last, or nil if it is no longer
@@ -294,7 +303,7 @@ func (s *Stage) claimableLocked() bool {
 // mustYieldLocked says whether ex has to end its turn: too many run, or
 // another stage waits for its permit.
 func (s *Stage) mustYieldLocked(ex *executor) bool {
-	if s.mu.active > s.mu.cfg.Concurrency {
+	if s.mu.active > s.mu.cfg.Concurrency && !faults.On(faults.ResizeIgnored) {
 		return true
 	}
 	ex.permitRun++

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sedabus/seda/internal/queue"
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -131,7 +132,7 @@ func (g *group) copyOne(dst *Envelope, k int) {
 	dst.flags = flagCopy | dst.flags&flagTimed
 	dst.member = uint8(k)
 	dst.attempt, dst.failures, dst.disp = 1, 0, dispAck
-	if len(dst.Headers) > 0 {
+	if len(dst.Headers) > 0 && !faults.On(faults.HeadersShared) {
 		dst.Headers = slices.Clone(dst.Headers)
 	}
 	if p, ok := dst.Payload.(Cloner); ok {
@@ -298,7 +299,7 @@ func (r *groupRun) flush() {
 
 // failed ends one copy that did not complete.
 func (g *group) failed(s *Stage, e *Envelope, r *Result) {
-	if r.End != Completed {
+	if r.End != Completed && !faults.On(faults.CopyFailureLost) {
 		g.mu.Lock()
 		if g.mu.failed == nil {
 			g.mu.failed = map[uint8][]Result{}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sedabus/seda/internal/clock"
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -76,7 +77,7 @@ func (s *Stage) enterFull(ctx context.Context, e *Envelope, par *parent, now int
 	switch s.mu.cfg.Full {
 	case DropOldest:
 		var victim Envelope
-		if !s.evictLocked(&victim) {
+		if !faults.On(faults.NoEviction) && !s.evictLocked(&victim) {
 			s.unlockAndStart()
 			return s.refuse(reason.Full, nil)
 		}
@@ -86,9 +87,12 @@ func (s *Stage) enterFull(ctx context.Context, e *Envelope, par *parent, now int
 		return nil
 	case DropNewest:
 		s.unlockAndStart()
+		if faults.On(faults.NewestAccepted) {
+			return nil
+		}
 		return s.refuse(reason.Newest, nil)
 	case Block:
-		if ctx != nil {
+		if ctx != nil && !faults.On(faults.BlockRefuses) {
 			return s.wait(ctx, e, par, false)
 		}
 	case Reject:
@@ -109,6 +113,8 @@ func (s *Stage) evictLocked(victim *Envelope) bool {
 		return false // others come first
 	}
 	switch {
+	case faults.On(faults.EvictsRetries) && s.mu.due.Len() > 0:
+		s.mu.due.Pop(&s.mu.pool, victim)
 	case s.mu.keyed != nil:
 		if !s.mu.keyed.evict(&s.mu.pool, victim) {
 			return false
@@ -144,7 +150,7 @@ func (s *Stage) wait(ctx context.Context, e *Envelope, par *parent, reserve bool
 	limit := s.mu.cfg.HopTimeout
 	s.unlockAndStart()
 
-	if !w.inside {
+	if !w.inside || faults.On(faults.InsideWaits) {
 		limit = 0
 	}
 	stop, timeout := s.waitLimits(e, limit)
@@ -195,6 +201,9 @@ func (s *Stage) giveUp(w *waiter, why reason.Reason) reason.Reason {
 	queued := w.queued
 	if queued {
 		s.mu.waiters.remove(w)
+		if faults.On(faults.LateWaiter) {
+			s.admitLocked(&w.env, w.par, s.bus.clock.Coarse())
+		}
 	}
 	s.unlockAndStart()
 	if !queued {
@@ -223,7 +232,7 @@ func (s *Stage) feedWaitersLocked() {
 
 // answerWaitersLocked refuses everyone who waits.
 func (s *Stage) answerWaitersLocked(why reason.Reason) {
-	for s.mu.waiters.n > 0 {
+	for s.mu.waiters.n > 0 && !faults.On(faults.WaitersForgotten) {
 		w := s.mu.waiters.head
 		s.mu.waiters.remove(w)
 		w.ready <- why
@@ -285,7 +294,9 @@ const (
 // refuse counts a refusal and returns its error. Without a cause it does not
 // allocate, but for a new snapshot every 10 ms.
 func (s *Stage) refuse(why reason.Reason, cause error) error {
-	s.refused[why].Add(1)
+	if !faults.On(faults.RefusalUncounted) {
+		s.refused[why].Add(1)
+	}
 	return s.refusal(why, cause)
 }
 

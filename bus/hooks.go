@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -194,7 +195,7 @@ func (q *dropQueue) add(s *Stage, e *Envelope, why reason.Reason) {
 func (q *dropQueue) run() {
 	ended := false
 	defer func() {
-		if !ended { // the hook called Goexit
+		if !ended && !faults.On(faults.HookDies) { // the hook called Goexit
 			go q.run()
 		}
 	}()

@@ -3,6 +3,7 @@ package bus
 import (
 	"hash/maphash"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/internal/queue"
 )
 
@@ -83,6 +84,9 @@ func (k *keyed) slotOf(key string) *keySlot {
 
 func (k *keyed) push(p *queue.Pool[Envelope], e *Envelope) {
 	slot := k.slotOf(e.Key)
+	if faults.On(faults.KeysMixed) {
+		slot = &k.slots[e.id%uint64(len(k.slots))]
+	}
 	slot.q.Push(p, e)
 	k.n++
 	k.offer(slot)

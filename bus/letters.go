@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -44,7 +45,7 @@ func (s *Stage) toLetter(e *Envelope, c letterCause) {
 	sent := ""
 	if to != "" && b.sendLetter(to, &l) {
 		sent = to
-	} else {
+	} else if !faults.On(faults.LetterLost) {
 		b.letters.add(l)
 	}
 	s.mu.Lock()
@@ -55,6 +56,9 @@ func (s *Stage) toLetter(e *Envelope, c letterCause) {
 	}
 	b.fireLetter(LetterInfo{Stage: c.stage, Reason: c.why, ID: e.id, TextID: e.TextID(), Err: c.err, To: sent})
 	b.finish(e, Result{End: DeadLettered, Reason: c.why, Stage: s.name, Err: c.err})
+	if faults.On(faults.ResultTwice) {
+		b.finish(e, Result{End: DeadLettered, Reason: c.why, Stage: s.name, Err: c.err})
+	}
 	b.settled()
 }
 
@@ -88,7 +92,10 @@ func (b *Bus) sendLetter(to string, l *Letter) bool {
 		return false
 	}
 	e := l.Envelope.Clone()
-	e.Slip, e.deadline = Slip{}, 0
+	e.deadline = 0
+	if !faults.On(faults.LetterKeepsSlip) {
+		e.Slip = Slip{}
+	}
 	e.Headers = append(e.Headers,
 		Header{HeaderLetterStage, l.Stage}, Header{HeaderLetterReason, l.Reason.String()},
 		Header{HeaderLetterError, l.Error}, Header{HeaderLetterAttempts, strconv.Itoa(l.Attempts)})

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -104,6 +105,9 @@ func (b *Bus) Shutdown(ctx context.Context) (Report, error) {
 		return Report{}, fault("shutdown", "ctx", "nil", "must not be nil")
 	}
 	first, done := b.beginShutdown()
+	if !first && faults.On(faults.ReportAgain) {
+		return Report{}, nil
+	}
 	if !first {
 		select {
 		case <-done:
@@ -175,7 +179,7 @@ func (b *Bus) cut() {
 
 // drain waits until nothing is pending, or until ctx or hope ends.
 func (b *Bus) drain(ctx context.Context) bool {
-	for {
+	for !faults.On(faults.DrainGivesUp) {
 		pending, hopeless := b.pendingNow(ctx)
 		if pending == 0 {
 			return b.callbacks.wait(ctx) && b.drops.idle()
@@ -192,6 +196,7 @@ func (b *Bus) drain(ctx context.Context) bool {
 			return false
 		}
 	}
+	return false
 }
 
 // pendingNow counts what is not finished; hopeless says that all of it is due
@@ -212,7 +217,7 @@ func (b *Bus) pendingNow(ctx context.Context) (pending int, hopeless bool) {
 		}
 		return true
 	})
-	return pending, late == pending
+	return pending, late == pending && !faults.On(faults.WaitsForLate)
 }
 
 // conclude abandons what is left and writes the report.
@@ -257,7 +262,9 @@ func (s *Stage) abandon(r *Report) {
 	var gone []Envelope
 	var inside []bool
 	take := func(e *Envelope, in bool) {
-		s.endLocked(e, Abandoned, reason.Shutdown)
+		if !faults.On(faults.AbandonUncounted) {
+			s.endLocked(e, Abandoned, reason.Shutdown)
+		}
 		gone = append(gone, *e)
 		inside = append(inside, in)
 	}

@@ -3,6 +3,7 @@ package bus
 import (
 	"sync/atomic"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/internal/spin"
 )
 
@@ -43,7 +44,7 @@ func (p *permits) freeLocked(s *Stage) bool {
 	if p.mu.limit == 0 {
 		return true
 	}
-	if s.permits == 0 {
+	if s.permits == 0 || faults.On(faults.NoShare) {
 		return p.mu.running < p.mu.limit
 	}
 	return p.mu.running+p.mu.idle < p.mu.limit
@@ -73,7 +74,7 @@ func (p *permits) release(s *Stage) *Stage {
 // grantLocked passes a free permit to the first in line that may have one.
 func (p *permits) grantLocked() *Stage {
 	for i, s := range p.mu.queue {
-		if !p.freeLocked(s) {
+		if faults.On(faults.PermitLost) || !p.freeLocked(s) {
 			continue
 		}
 		copy(p.mu.queue[i:], p.mu.queue[i+1:])

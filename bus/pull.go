@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/internal/timer"
 	"github.com/sedabus/seda/reason"
 )
@@ -192,7 +193,7 @@ func (s *Stage) wakeAllReceiversLocked() {
 	if s.mu.pull == nil {
 		return
 	}
-	for p := s.mu.pull; p.waiting.n > 0; {
+	for p := s.mu.pull; p.waiting.n > 0 && !faults.On(faults.ReceiversAsleep); {
 		r := p.waiting.head
 		p.waiting.remove(r)
 		r.ready <- struct{}{}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -196,7 +197,7 @@ func (c *callbacks) add(f func(Result), r Result) {
 func (c *callbacks) run() {
 	ended := false
 	defer func() {
-		if !ended { // a callback called Goexit: another goroutine goes on
+		if !ended && !faults.On(faults.CallbackDies) { // a callback called Goexit: another goroutine goes on
 			go c.run()
 		}
 	}()

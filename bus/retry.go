@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -15,6 +16,13 @@ func (s *Stage) refuseLocked(ex *executor, e *Envelope, err error, o outcome, ca
 	v := s.judgeLocked(e, err, o, canceled)
 	switch v.do {
 	case judgeAgain:
+		if faults.On(faults.RetryToTail) {
+			s.free.Add(-1)
+			s.enqueueLocked(&Envelope{Payload: e.Payload, OnDone: e.OnDone, id: e.id, attempt: e.attempt + 1})
+			e.disp = dispGone
+			s.unlockAndStart()
+			return false
+		}
 		if s.runnableLocked() {
 			e.attempt = saturate(e.attempt)
 			s.mu.Unlock()
@@ -86,7 +94,14 @@ func (s *Stage) judgeLocked(e *Envelope, err error, o outcome, canceled bool) ju
 		e.failures++
 	}
 	p := &m.cfg.Retry
-	if int(e.failures) >= p.MaxAttempts {
+	allowed := p.MaxAttempts
+	if faults.On(faults.AttemptTooFew) {
+		allowed--
+	}
+	if faults.On(faults.AttemptTooMany) {
+		allowed++
+	}
+	if int(e.failures) >= allowed {
 		return judgement{do: judgeLetter, why: reason.Attempts}
 	}
 	delay := p.Delay(int(e.failures), s.lastDelay(e), s.randomFor(e))
@@ -156,7 +171,7 @@ func (s *Stage) requeueLocked(ex *executor, e *Envelope) {
 // holdKeyLocked leaves e's key held while e waits for its retry, and gives the
 // rest of the claim back, so that its followers cannot overtake it.
 func (s *Stage) holdKeyLocked(ex *executor, e *Envelope) {
-	if s.mu.keyed == nil || ex == nil {
+	if s.mu.keyed == nil || ex == nil || faults.On(faults.FollowersPass) {
 		return
 	}
 	w := ex.claim.Load()

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -99,6 +100,10 @@ func (s *Stage) hopOut(out *sorter, e *Envelope, resv *reservations, t *tally) {
 		s.letterHop(e, e.Slip.next(), reason.NoStage)
 		return
 	}
+	if faults.On(faults.HopIsPublish) && gates(to.gates.Load())&gatesOfBus != 0 {
+		t.hopped++
+		return
+	}
 	way := out.of(to)
 	if way == nil {
 		out.flush(s, resv, t)
@@ -187,6 +192,8 @@ func (s *Stage) dropped(e *Envelope, why reason.Reason) {
 		s.journalEnd(e, Dropped, why)
 	}
 	s.bus.drops.add(s, e, why)
-	s.bus.finish(e, Result{End: Dropped, Reason: why, Stage: s.name})
+	if !faults.On(faults.VictimSilent) {
+		s.bus.finish(e, Result{End: Dropped, Reason: why, Stage: s.name})
+	}
 	s.bus.settled()
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sedabus/seda/internal/clock"
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/internal/timer"
 )
 
@@ -134,7 +135,7 @@ func (w *watchdog) fire(int64) {
 	b.watching.Store(false)
 	again := false
 	for _, s := range b.stagesNow() {
-		if s.watchClaims() {
+		if !faults.On(faults.WatchdogBlind) && s.watchClaims() {
 			again = true
 		}
 	}

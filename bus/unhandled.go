@@ -1,6 +1,7 @@
 package bus
 
 import (
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -8,7 +9,7 @@ import (
 // stage without handler; done is false when it can be entered like any other.
 func (s *Stage) publishUnhandled(e *Envelope, par *parent) (done bool, err error) {
 	s.mu.Lock()
-	if s.handledLocked() || s.mu.cfg.NoHandler == NoHandlerHold || (par != nil && par.later != nil) {
+	if faults.On(faults.UnhandledWaits) || s.handledLocked() || s.mu.cfg.NoHandler == NoHandlerHold || (par != nil && par.later != nil) {
 		s.mu.Unlock()
 		return false, nil
 	}
@@ -35,7 +36,7 @@ func (s *Stage) publishUnhandled(e *Envelope, par *parent) (done bool, err error
 // every unlock.
 func (s *Stage) orphanedLocked() bool {
 	m := &s.mu
-	return m.cfg.NoHandler == NoHandlerDeadLetter && m.pull == nil && !m.closed && !s.handledLocked() &&
+	return !faults.On(faults.UnhandledWaits) && m.cfg.NoHandler == NoHandlerDeadLetter && m.pull == nil && !m.closed && !s.handledLocked() &&
 		s.queuedLocked()+m.due.Len()+s.heldLocked() > 0
 }
 

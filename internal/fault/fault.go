@@ -1,0 +1,57 @@
+// Package fault breaks the bus on purpose, one promise at a time, so that the
+// conformance suite can be seen to fail.
+//
+// A place in the code asks [On] whether it is to misbehave. In a normal build
+// the answer is the constant false, and the compiler removes the question and
+// what hangs on it. Under the build tag faults the environment variable
+// SEDA_FAULT names the one fault that is on. Importers call the package faults.
+package fault
+
+// Name is the name of a fault, as SEDA_FAULT gives it.
+type Name string
+
+// Faults, each with what the bus does wrong while it is on.
+const (
+	BlockRefuses      Name = "block-refuses"       // a full stage with Block refuses at once
+	LateWaiter        Name = "late-waiter"         // a publish that gave up is entered all the same
+	NewcomersPass     Name = "newcomers-pass"      // a newcomer overtakes the publishers that wait
+	RefusalUncounted  Name = "refusal-uncounted"   // refusals are not counted
+	NewestAccepted    Name = "newest-accepted"     // DropNewest tells the publisher that it was accepted
+	NoEviction        Name = "no-eviction"         // DropOldest enters the newcomer beside the oldest
+	AttemptTooFew     Name = "attempt-too-few"     // the last allowed attempt is not made
+	AttemptTooMany    Name = "attempt-too-many"    // one attempt too many is made
+	LetterLost        Name = "letter-lost"         // a dead letter does not get into the store
+	UnhandledWaits    Name = "unhandled-waits"     // without a handler nothing is dead-lettered at publish
+	PanicLosesRest    Name = "panic-loses-rest"    // a panic takes the rest of the claim along
+	GoexitLosesWorker Name = "goexit-loses-worker" // no goroutine goes on after a Goexit
+	CallbackDies      Name = "callback-dies"       // no goroutine goes on after a callback's Goexit
+	HookDies          Name = "hook-dies"           // no goroutine goes on after a drop hook's Goexit
+	DrainGivesUp      Name = "drain-gives-up"      // a shutdown does not wait
+	WaitsForLate      Name = "waits-for-late"      // a shutdown waits for what is due after its deadline
+	AbandonUncounted  Name = "abandon-uncounted"   // what a shutdown gives up is not counted
+	LateHops          Name = "late-hops"           // a handler that returns after the end settles its envelope
+	ConfigUnchecked   Name = "config-unchecked"    // settings are not validated
+	ExecutorStays     Name = "executor-stays"      // an executor's goroutine does not end
+	ReportAgain       Name = "report-again"        // a second shutdown gets no report
+	DeliverTwice      Name = "deliver-twice"       // now and then a handler gets an envelope twice
+	KeysMixed         Name = "keys-mixed"          // envelopes of one key run at the same time
+	HopIsPublish      Name = "hop-is-publish"      // a hop is lost when admission is closed or paused
+	LetterKeepsSlip   Name = "letter-keeps-slip"   // a dead letter goes on with its old slip
+	VictimSilent      Name = "victim-silent"       // a dropped envelope gets no Result
+	ResultTwice       Name = "result-twice"        // a dead letter gets two Results
+	RetryToTail       Name = "retry-to-tail"       // an immediate retry goes to the end of the queue
+	FollowersPass     Name = "followers-pass"      // a retry does not hold its key
+	EvictsRetries     Name = "evicts-retries"      // DropOldest takes retries first
+	WatchdogBlind     Name = "watchdog-blind"      // a held-up handler keeps the rest of its claim
+	WaitersForgotten  Name = "waiters-forgotten"   // blocked publishers are not woken at the end
+	ReceiversAsleep   Name = "receivers-asleep"    // blocked receivers are not woken at the end
+	InsideWaits       Name = "inside-waits"        // a publish from inside waits without a limit
+	PermitLost        Name = "permit-lost"         // a permit given back wakes no stage
+	NoShare           Name = "no-share"            // stages keep no reserved share of the permits
+	NoDefault         Name = "no-default"          // the capacity has no default
+	HeadersShared     Name = "headers-shared"      // subscribers share one array of headers
+	CopyFailureLost   Name = "copy-failure-lost"   // a publish completes although a copy failed
+	DeadlineIgnored   Name = "deadline-ignored"    // nobody looks at the deadline when an envelope is started
+	ResizeIgnored     Name = "resize-ignored"      // a lower concurrency does not take effect
+	ShrinkDrops       Name = "shrink-drops"        // a lower capacity throws the surplus away
+)
