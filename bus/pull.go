@@ -117,6 +117,9 @@ func (s *Stage) ReceiveBatch(ctx context.Context, dst []*Lease) (int, error) {
 	var r *receiver
 	for {
 		if err := ctx.Err(); err != nil {
+			if r != nil {
+				s.leaveReceivers(r) // it was woken
+			}
 			return 0, err
 		}
 		n, err := s.tryReceive(dst)
@@ -284,7 +287,6 @@ func (t *leaseEnd) fire(int64) {
 	}
 	t.l.state = leaseLapsed
 	s.mu.count.lapsed++
-	t.l.env.flags |= flagRedelive
 	s.settleLeaseLocked(t.l, errLeaseLapsed, outcome{}) // unlocks
 }
 
@@ -327,6 +329,9 @@ func (s *Stage) settleLeaseLocked(l *Lease, err error, o outcome) {
 	delete(m.pull.out, l.env.id)
 	m.svc.Add(now-l.start, 1)
 	e := l.env // the consumer may still read its own
+	if l.state == leaseLapsed {
+		e.flags |= flagRedelive
+	}
 	if err == nil {
 		s.releaseKeyLocked(l)
 		s.unlockAndStart()
