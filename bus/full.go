@@ -216,6 +216,9 @@ func (s *Stage) giveUp(w *waiter, why reason.Reason) reason.Reason {
 func (s *Stage) feedWaitersLocked() {
 	for s.mu.waiters.n > 0 && s.mu.arrivals.Len() == 0 && s.free.Add(-1) >= 0 {
 		w := s.mu.waiters.head
+		if faults.On(faults.LastComeFirst) {
+			w = s.mu.waiters.tail
+		}
 		s.mu.waiters.remove(w)
 		if w.reserve {
 			s.mu.journaled++
@@ -242,6 +245,9 @@ func (s *Stage) answerWaitersLocked(why reason.Reason) {
 // answerOutsideLocked refuses those who wait, but for publishers inside
 // handlers: work under way finishes.
 func (s *Stage) answerOutsideLocked(why reason.Reason) {
+	if faults.On(faults.WaitersForgotten) {
+		return
+	}
 	for w := s.mu.waiters.head; w != nil; {
 		next := w.next
 		if !w.inside {

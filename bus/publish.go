@@ -4,7 +4,6 @@ import (
 	"context"
 	"reflect"
 
-	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -91,7 +90,7 @@ func (s *Stage) takePlaceLocked() bool { return !s.mu.draining && s.takeFreeLock
 
 // takeFreeLocked takes a free place unless others wait for it.
 func (s *Stage) takeFreeLocked() bool {
-	if (s.mu.waiters.n > 0 && !faults.On(faults.NewcomersPass)) || s.mu.arrivals.Len() > 0 {
+	if s.mu.waiters.n > 0 || s.mu.arrivals.Len() > 0 {
 		return false
 	}
 	free := s.free.Add(-1)

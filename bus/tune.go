@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -76,6 +77,9 @@ func (s *Stage) apply(old, next *StageConfig) {
 		s.releaseLocked(grow)
 	} else {
 		s.free.Add(int64(grow))
+		for v := (Envelope{}); faults.On(faults.ShrinkDrops) && s.free.Load() < 0 && s.evictLocked(&v); {
+			s.free.Add(1)
+		}
 	}
 	m.minFree = s.free.Load()
 	if m.waiters.n > 0 {

@@ -116,7 +116,9 @@ func lateSettlement(d *bed) {
 	for n := range 2 {
 		d.wantEnd(n, bus.Abandoned, reason.Shutdown)
 	}
-	equal(d, "settlements counted late", d.stageStats(s).Late, 2)
+	var st bus.StageStats
+	s.ReadStats(&st)
+	equal(d, "settlements counted late", st.Late, 2)
 	equal(d, "envelopes that went on after they were abandoned", len(d.seen()), 0)
 	equal(d, "letters in the store", d.bus.Letters().Stats().Count, 0)
 }

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing/synctest"
-	"time"
 
 	"github.com/sedabus/seda/bus"
 	"github.com/sedabus/seda/reason"
@@ -72,8 +71,7 @@ func handlersExplode(d *bed, kinds ...explosion) {
 	d.start()
 	d.queued(single, func() { d.mustPublish(single, 0, each) })
 	d.queued(chunks, func() { d.mustPublish(chunks, each, 2*each) })
-	time.Sleep(time.Second)
-	d.stats()
+	d.rest()
 	for n := range 2 * each {
 		r, ok := d.result(n)
 		if n%3 != 0 {
@@ -85,6 +83,7 @@ func handlersExplode(d *bed, kinds ...explosion) {
 		_, isPanic := errors.AsType[*bus.PanicError](r.Err)
 		d.want(isPanic, "the Result's error is %v, want a PanicError", r.Err)
 	}
+	d.stats()
 	// The workers live on.
 	d.mustPublish(single, 2*each+1, 2*each+3)
 	st := d.stats()

@@ -55,11 +55,14 @@ func oneWorker(d *bed) {
 		d.Fatal(err)
 	}
 	d.start()
-	for n := range 20 {
-		if err := d.publish(a, d.env(n, "b", "c")); err != nil {
-			d.Fatal(err)
+	go func() {
+		for n := range 20 {
+			if err := d.publish(a, d.env(n, "b", "c")); err != nil {
+				d.Errorf("publish %d: %v", n, err)
+				return
+			}
 		}
-	}
+	}()
 	time.Sleep(time.Hour)
 	synctest.Wait()
 	equal(d, "handled by the only worker of the bus", len(d.seen()), 25)

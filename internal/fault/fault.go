@@ -14,7 +14,7 @@ type Name string
 const (
 	BlockRefuses      Name = "block-refuses"       // a full stage with Block refuses at once
 	LateWaiter        Name = "late-waiter"         // a publish that gave up is entered all the same
-	NewcomersPass     Name = "newcomers-pass"      // a newcomer overtakes the publishers that wait
+	LastComeFirst     Name = "last-come-first"     // of the publishers that wait, the last one gets the first place
 	RefusalUncounted  Name = "refusal-uncounted"   // refusals are not counted
 	NewestAccepted    Name = "newest-accepted"     // DropNewest tells the publisher that it was accepted
 	NoEviction        Name = "no-eviction"         // DropOldest enters the newcomer beside the oldest
