@@ -300,8 +300,9 @@ const (
 // refuse counts a refusal and returns its error. Without a cause it does not
 // allocate, but for a new snapshot every 10 ms.
 func (s *Stage) refuse(why reason.Reason, cause error) error {
-	if !faults.On(faults.RefusalUncounted) {
-		s.refused[why].Add(1)
+	s.refused[why].Add(1)
+	if faults.Enabled && faults.On(faults.RefusalUncounted) { // Enabled keeps it within what is inlined
+		s.refused[why].Store(0)
 	}
 	return s.refusal(why, cause)
 }
