@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 
@@ -202,8 +203,11 @@ func (b *Bus) drain(ctx context.Context) bool {
 // pendingNow counts what is not finished; hopeless says that all of it is due
 // after the deadline.
 func (b *Bus) pendingNow(ctx context.Context) (pending int, hopeless bool) {
+	copied := 0 // of them: publishes that only wait for their copies
 	for _, s := range b.stagesNow() {
-		pending += s.pending()
+		n, out := s.pending()
+		pending += n
+		copied += out
 	}
 	deadline, ok := ctx.Deadline()
 	if pending == 0 || !ok {
@@ -212,12 +216,12 @@ func (b *Bus) pendingNow(ctx context.Context) (pending int, hopeless bool) {
 	limit := b.clock.FromWall(deadline)
 	late := 0
 	b.timers.each(func(when int64, t task) bool {
-		if d, ok := t.(*delayedEnvelope); ok && when > limit && d.env.flags&flagCopy == 0 {
+		if _, ok := t.(*delayedEnvelope); ok && when > limit {
 			late++
 		}
 		return true
 	})
-	return pending, late == pending && !faults.On(faults.WaitsForLate)
+	return pending, late == pending-copied && !faults.On(faults.WaitsForLate)
 }
 
 // conclude abandons what is left and writes the report.
@@ -271,17 +275,8 @@ func (s *Stage) abandon(r *Report) {
 	now := s.bus.clock.Now()
 	s.mu.Lock()
 	m := &s.mu
+	s.takeDelayedLocked(take)
 	s.drainLocked(func(e *Envelope) { take(e, false) })
-	for _, t := range s.bus.timers.take(func(t task) bool {
-		d, ok := t.(*delayedEnvelope)
-		return ok && d.stage == s
-	}) {
-		if d, ok := t.(*delayedEnvelope); ok {
-			m.delayed--
-			take(&d.env, false)
-		}
-	}
-	m.postponed = 0
 	s.abandonInFlightLocked(r, now, take)
 	var parked []arrival
 	for m.arrivals.Len() > 0 {
@@ -300,6 +295,30 @@ func (s *Stage) abandon(r *Report) {
 	}
 	for i := range parked {
 		parked[i].abandon(s, r)
+	}
+}
+
+// takeDelayedLocked takes what waits for its time. What has just fallen due is
+// out of the timers and not yet here: it is waited for, and comes to the queue.
+func (s *Stage) takeDelayedLocked(take func(*Envelope, bool)) {
+	m := &s.mu
+	for {
+		for _, t := range s.bus.timers.take(func(t task) bool {
+			d, ok := t.(*delayedEnvelope)
+			return ok && d.stage == s
+		}) {
+			if d, ok := t.(*delayedEnvelope); ok {
+				m.delayed--
+				take(&d.env, false)
+			}
+		}
+		if m.delayed == 0 {
+			m.postponed = 0
+			return
+		}
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
 	}
 }
 

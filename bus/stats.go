@@ -326,13 +326,17 @@ func (s *Stage) oldestLocked() (first int64) {
 }
 
 // pending is the number of envelopes that the stage has not finished, as far
-// as its executors have handed their results in.
-func (s *Stage) pending() int {
+// as its executors have handed their results in; copied is how many of them
+// only wait for the ends of their copies.
+func (s *Stage) pending() (n, copied int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gatherLanesLocked()
 	c := &s.mu.count
-	return int(c.entered-c.left()) + s.mu.journaled
+	if s.mu.topic != nil {
+		copied = s.mu.topic.out
+	}
+	return int(c.entered-c.left()) + s.mu.journaled, copied
 }
 
 // Timing is a histogram of durations; see the package documentation for its

@@ -18,10 +18,11 @@ type timers struct {
 	clock *clock.Clock
 	mu    struct {
 		sync.Mutex
-		heap  timer.Heap[task]
-		timer *time.Timer
-		armed int64 // when the timer fires; 0 is not
-		stop  bool
+		heap    timer.Heap[task]
+		timer   *time.Timer
+		armed   int64 // when the timer fires; 0 is not
+		running bool  // somebody fires what is due, and arms the timer afterwards
+		stop    bool
 	}
 }
 
@@ -48,7 +49,7 @@ func (ts *timers) remove(it *timer.Item[task]) bool {
 // armLocked makes the timer fire when the first task is due.
 func (ts *timers) armLocked() {
 	when, ok := ts.mu.heap.Peek()
-	if !ok || ts.mu.stop || (ts.mu.armed != 0 && ts.mu.armed <= when) {
+	if !ok || ts.mu.stop || ts.mu.running || (ts.mu.armed != 0 && ts.mu.armed <= when) {
 		return
 	}
 	ts.mu.armed = when
@@ -61,21 +62,27 @@ func (ts *timers) armLocked() {
 }
 
 // run fires what is due; it runs on the timer's goroutine and ends at once.
+// Envelopes enter one after the other, in the order of their times. Everything
+// else may call a user's hook, and does not hold up others meanwhile.
 func (ts *timers) run() {
 	ts.mu.Lock()
+	defer ts.mu.Unlock()
 	ts.mu.armed = 0
-	ts.mu.Unlock()
-	for {
+	for !ts.mu.running {
 		now := ts.clock.Tick()
-		ts.mu.Lock()
 		t, ok := ts.mu.heap.PopDue(now)
 		if !ok || ts.mu.stop {
 			ts.armLocked()
-			ts.mu.Unlock()
 			return
 		}
+		_, ts.mu.running = t.(*delayedEnvelope)
+		ts.armLocked()
 		ts.mu.Unlock()
 		t.fire(now)
+		ts.mu.Lock()
+		if _, mine := t.(*delayedEnvelope); mine {
+			ts.mu.running = false
+		}
 	}
 }
 
