@@ -221,7 +221,7 @@ func (b *Bus) pendingNow(ctx context.Context) (pending int, hopeless bool) {
 		}
 		return true
 	})
-	return pending, late == pending-copied && !faults.On(faults.WaitsForLate)
+	return pending, late > 0 && late == pending-copied && !faults.On(faults.WaitsForLate)
 }
 
 // conclude abandons what is left and writes the report.
