@@ -182,6 +182,7 @@ func (b *Bus) newStage(name string, c StageConfig, index int) *Stage {
 	m.minFree = int64(c.Capacity)
 	s.free.Store(int64(c.Capacity))
 	s.laneless.Store(c.Full == DropOldest)
+	s.idle.Store(true)
 	s.slow.Store(true) // until it is known to be fast
 	s.info.Store(&stageInfo{full: c.Full, capacity: c.Capacity})
 	if c.Order != Unordered {

@@ -17,6 +17,7 @@ import (
 //	bits 16-23  settled  everything before it is settled
 //	bit  24     lost     the envelope in the handler was abandoned
 //	bit  25     pin      held by another goroutine for a moment
+//	bit  26     job      another goroutine settles what was finished before
 //
 // The executor moves cur and settled by compare-and-swap, without a lock. Who
 // wants to take unstarted envelopes back, settle finished ones, or look at the
@@ -28,6 +29,7 @@ const (
 	claimMask         = 0xff
 	claimLost         = 1 << 24
 	claimPin          = 1 << 25
+	claimJob          = 1 << 26
 )
 
 func claimLim(w uint32) int     { return int(w & claimMask) }
@@ -79,6 +81,11 @@ func (ex *executor) settle() {
 			runtime.Gosched()
 			continue
 		}
+		if w&claimJob != 0 { // it comes first
+			<-ex.jobDone
+			ex.claim.CompareAndSwap(w, w&^claimJob)
+			continue
+		}
 		a, b := claimSettled(w), claimCur(w)
 		if (w&claimLost != 0 && !faults.On(faults.LateHops)) || a == b {
 			break
@@ -88,7 +95,7 @@ func (ex *executor) settle() {
 			break
 		}
 	}
-	ex.resv.giveBack(ex.stage.bus)
+	ex.resv.giveBack()
 }
 
 // pinLocked stops ex for a moment; ok is false when it has nothing in hand.
@@ -177,7 +184,7 @@ func (s *Stage) claimLocked(ex *executor, now int64, force bool) bool {
 	case m.due.Len() > 0:
 		m.due.Pop(&m.pool, s.soloSlot(ex))
 		s.rememberKey(ex)
-	case s.mu.edges != nil && s.claimHeldLocked(ex, force):
+	case len(s.mu.edges) > 0 && s.claimHeldLocked(ex, force):
 	case m.keyed != nil:
 		if !m.keyed.claim(s, ex, force) {
 			return false
@@ -246,27 +253,30 @@ func (s *Stage) soloSlot(ex *executor) *Envelope {
 // claimFrom claims up to limit envelopes from q, setting aside those whose
 // next stage has no room.
 func (s *Stage) claimFrom(ex *executor, q *fifo, limit int, force bool) bool {
-	m := &s.mu
 	for q.Len() > 0 {
 		head := q.Head()
-		n := min(limit, head.Size())
-		n = s.allowedLocked(ex, head, n, force)
+		n := s.allowedLocked(ex, head, min(limit, head.Size()), force)
 		if n == 0 {
 			s.setAsideLocked(q)
 			continue
 		}
-		switch n {
-		case 1:
-			q.Pop(&m.pool, s.soloSlot(ex))
-		case head.Size():
-			ex.c = q.TakeHead()
-		default:
-			ex.c = m.pool.Get()
-			q.PopInto(&m.pool, ex.c, n)
-		}
+		s.claimHead(ex, q, n)
 		return true
 	}
 	return false
+}
+
+// claimHead claims the first n envelopes of q, all in its first chunk.
+func (s *Stage) claimHead(ex *executor, q *fifo, n int) {
+	switch n {
+	case 1:
+		q.Pop(&s.mu.pool, s.soloSlot(ex))
+	case q.Head().Size():
+		ex.c = q.TakeHead()
+	default:
+		ex.c = s.mu.pool.Get()
+		q.PopInto(&s.mu.pool, ex.c, n)
+	}
 }
 
 // startClaimLocked enters the claim in ex.c into the books.
@@ -328,6 +338,9 @@ func (s *Stage) helpLocked() {
 // takeBackLocked puts what was claimed but not started back to the front of
 // the queue, and takes what was finished to be settled by the caller.
 func (s *Stage) takeBackLocked() (jobs []job) {
+	if s.mu.topic != nil {
+		return nil // what is being copied is out of the queue for good
+	}
 	// The latest claim first, so that the earliest comes to the very front.
 	byClaim := slices.Clone(s.mu.execs)
 	slices.SortFunc(byClaim, func(a, b *executor) int { return cmp.Compare(b.seq, a.seq) })
@@ -344,9 +357,12 @@ func (s *Stage) takeBackLocked() (jobs []job) {
 
 // job is a finished part of a claim that somebody else settles because the
 // executor is held up in a handler.
+// Until it is done the executor does not settle what came after.
 type job struct {
 	c    *chunk
 	resv reservations
+	done chan struct{}
+	keep *executor // whose slot others may go on with then, or nil
 }
 
 // takeBackFrom leaves ex only the envelope that is in its handler.
@@ -355,35 +371,45 @@ func (s *Stage) takeBackFrom(ex *executor) (j job, ok bool) {
 	if !ok {
 		return job{}, false
 	}
+	if w&claimJob != 0 {
+		ex.claim.Store(w) // taken back before
+		return job{}, false
+	}
 	settled, cur, lim := claimSettled(w), claimCur(w), claimLim(w)
 	if cur < lim {
 		s.putBackLocked(ex, cur, lim)
 	}
+	keep := ex.slot != nil && !ex.holding && !ex.passed && !ex.retries && cur > settled
 	finished := max(settled, cur-1) // cur-1 is in the handler
-	if finished > settled {
-		j.c = s.mu.pool.Get()
-		j.c.Append(ex.c, settled, finished)
-		j.resv, ex.resv = ex.resv, reservations{}
+	if finished == settled {
+		if keep {
+			s.mu.keyed.keepOnlyKey(ex, ex.c.Items[cur-1].Key)
+		}
+		ex.claim.Store(claimOf(finished, cur, cur))
+		return job{}, false
 	}
-	if ex.slot != nil && !ex.holding && cur > settled {
-		s.mu.keyed.keepOnlyKey(ex, ex.c.Items[cur-1].Key)
+	j.c = s.mu.pool.Get()
+	j.c.Append(ex.c, settled, finished)
+	j.resv, ex.resv = ex.resv, reservations{}
+	j.done = make(chan struct{})
+	if keep {
+		j.keep = ex
+		ex.key = ex.c.Items[cur-1].Key
 	}
-	ex.claim.Store(claimOf(finished, cur, cur))
-	return j, j.c != nil
+	ex.jobDone = j.done
+	ex.claim.Store(claimOf(finished, cur, cur) | claimJob)
+	return j, true
 }
 
 // putBackLocked puts the unstarted envelopes a to b of ex's claim back to the
 // front of the queue that they came from.
 func (s *Stage) putBackLocked(ex *executor, a, b int) {
 	m := &s.mu
-	switch {
-	case ex.slot != nil:
+	if ex.slot != nil {
 		ex.slot.q.PushFrontRange(&m.pool, ex.c, a, b)
 		m.keyed.n += b - a
-	case m.classes != nil:
-		m.classes.putBack(&m.pool, ex.c, a, b)
-	default:
-		m.back.PushFrontRange(&m.pool, ex.c, a, b)
+	} else {
+		s.returnLocked(ex.c, a, b)
 	}
 	clear(ex.c.Items[a:b])
 	n := b - a
@@ -399,12 +425,16 @@ func (s *Stage) runJobs(jobs []job) {
 		j := &jobs[i]
 		var t tally
 		s.settleChunk(j.c, 0, j.c.N, &j.resv, &t)
-		j.resv.giveBack(s.bus)
+		j.resv.giveBack()
 		s.mu.Lock()
 		s.mu.count.hopped += t.hopped
 		s.mu.count.end[0].completed += t.completed[0]
 		s.mu.count.end[1].completed += t.completed[1]
 		s.mu.pool.Put(j.c)
+		if j.keep != nil && !j.keep.retries {
+			s.mu.keyed.keepOnlyKey(j.keep, j.keep.key)
+		}
+		close(j.done)
 		s.unlockAndStart()
 	}
 	if len(jobs) > 0 {

@@ -2,6 +2,8 @@ package bus
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -54,6 +56,7 @@ func (ex *executor) callTimed(e *Envelope) error {
 	s := ex.stage
 	now := s.bus.clock.Tick()
 	if e.deadline != 0 && s.bus.expired(e.deadline, now) && !faults.On(faults.DeadlineIgnored) {
+		ex.tally.delivered--
 		return errExpiredAtStart
 	}
 	limit := ex.timeLimit(e, now)
@@ -124,6 +127,16 @@ type causeError struct {
 
 func (e *causeError) Error() string { return e.text }
 func (e *causeError) Unwrap() error { return e.is }
+
+// overBecause returns why ctx has ended: its error, with the cause that it was
+// given if that is another one.
+func overBecause(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
 
 func unixTime(ns int64) time.Time { return time.Unix(0, ns) }
 

@@ -1,10 +1,14 @@
 package bus
 
-// edge is what a stage knows of one next stage, guarded by the stage's lock.
+import "sync/atomic"
+
+// edge is what a stage knows of one next stage. Stage.mu guards it, but for
+// want.
 type edge struct {
-	to     *Stage
-	parked int  // own envelopes that wait for room there
-	held   fifo // envelopes set aside until fewer are parked
+	from, to *Stage
+	parked   int         // own envelopes that wait for room there
+	held     fifo        // envelopes set aside until there is room
+	want     atomic.Bool // from waits to be told of room
 }
 
 // reservations are places of next stages that an executor holds for the
@@ -18,7 +22,6 @@ type reservation struct {
 	to    *Stage
 	held  int // places taken
 	spare int // of them: not yet promised to an envelope of the claim
-	over  int // envelopes promised without a place
 }
 
 // reserveWays is how many next stages one claim can have places of; a claim
@@ -52,26 +55,28 @@ func (r *reservations) use(to *Stage, n int) int {
 }
 
 // giveBack returns the places that were not used. No lock is held.
-func (r *reservations) giveBack(b *Bus) {
+func (r *reservations) giveBack() {
 	for i := range r.n {
 		if n := r.r[i].held; n > 0 {
 			to := r.r[i].to
 			to.mu.Lock()
-			to.releaseLocked(n)
+			to.releaseAsideLocked(n)
 			to.unlockAndStart()
 		}
 		r.r[i] = reservation{}
 	}
 	r.n = 0
-	_ = b
 }
 
 // takePlaces takes up to n free places, without a lock.
-func (s *Stage) takePlaces(n int) int {
+func (s *Stage) takePlaces(n int) int { return s.takeAtLeast(1, n) }
+
+// takeAtLeast takes up to n free places, or none if there are fewer than least.
+func (s *Stage) takeAtLeast(least, n int) int {
 	for {
 		free := s.free.Load()
 		k := min(int64(n), free)
-		if k <= 0 {
+		if k < int64(least) {
 			return 0
 		}
 		if s.free.CompareAndSwap(free, free-k) {
@@ -80,16 +85,80 @@ func (s *Stage) takePlaces(n int) int {
 	}
 }
 
-func (s *Stage) edgeLocked(to *Stage) *edge {
-	e := s.mu.edges[to]
-	if e == nil {
-		if s.mu.edges == nil {
-			s.mu.edges = map[*Stage]*edge{}
-		}
-		e = &edge{to: to}
-		s.mu.edges[to] = e
+// lotFor is the number of places that an upstream stage waits for before it
+// starts a chunk: in a stage of fast handlers a hand-over of few envelopes
+// costs more than it brings.
+func (s *Stage) lotFor(n int) int {
+	if s.slow.Load() || s.idle.Load() {
+		return 1
 	}
+	return max(1, min(n, wakeLot, s.info.Load().capacity/4))
+}
+
+// wakeLot is the usual size of such a lot.
+const wakeLot = 32
+
+func (s *Stage) findEdge(to *Stage) *edge {
+	for _, e := range s.mu.edges {
+		if e.to == to {
+			return e
+		}
+	}
+	return nil
+}
+
+func (s *Stage) edgeLocked(to *Stage) *edge {
+	if e := s.findEdge(to); e != nil {
+		return e
+	}
+	e := &edge{from: s, to: to}
+	s.mu.edges = append(s.mu.edges, e)
+	to.upstream.add(e)
 	return e
+}
+
+// upstreams are the edges into a stage: replaced, never changed.
+type upstreams struct {
+	list    atomic.Pointer[[]*edge]
+	wanting atomic.Int32 // edges whose stage waits to be told of room
+}
+
+func (u *upstreams) add(e *edge) {
+	for {
+		old := u.list.Load()
+		next := []*edge{e}
+		if old != nil {
+			next = append(next, *old...)
+		}
+		if u.list.CompareAndSwap(old, &next) {
+			return
+		}
+	}
+}
+
+// wantRoom lets the next stage tell of room; false means that there is some
+// now.
+func (e *edge) wantRoom(lot int) bool {
+	if !e.want.Swap(true) {
+		e.to.upstream.wanting.Add(1)
+	}
+	return e.to.free.Load() < int64(lot)
+}
+
+// tellRoomLocked notes the upstream stages that wait for room here.
+func (s *Stage) tellRoomLocked() {
+	if s.upstream.wanting.Load() == 0 {
+		return
+	}
+	if s.free.Load() < int64(s.lotFor(wakeLot)) {
+		return
+	}
+	for _, e := range *s.upstream.list.Load() {
+		if e.want.Load() && e.want.Swap(false) {
+			s.upstream.wanting.Add(-1)
+			s.noteLocked(e.from, 0, false)
+		}
+	}
 }
 
 // parkedFor is how many envelopes wait parked for room in to.
@@ -97,116 +166,155 @@ func (s *Stage) parkedFor(to *Stage) int {
 	if s.mu.parked == 0 {
 		return 0
 	}
-	if e := s.mu.edges[to]; e != nil {
+	if e := s.findEdge(to); e != nil {
 		return e.parked
 	}
 	return 0
 }
 
-// allowedLocked returns how many of the first n envelopes of c may be started:
-// up to the first one whose known next stage has neither room nor, below the
-// egress cap, a place to wait for it. With force it is at least one.
+// allowedLocked returns how many of the first n envelopes of c may be started.
+// One may be started as long as fewer than the egress cap are parked for its
+// next stage; several need a place there each. With force it is at least one.
 func (s *Stage) allowedLocked(ex *executor, c *chunk, n int, force bool) int {
-	if n == 1 {
-		return s.allowedOne(&c.Items[c.Rd], force)
+	if n == 1 || force {
+		return s.allowedOne(ex, &c.Items[c.Rd], force)
 	}
-	limit := s.mu.cfg.egressCap()
 	for i := range n {
 		e := &c.Items[c.Rd+i]
 		if e.Slip.route == nil {
 			continue
 		}
 		to := e.Slip.resolve(s.bus)
-		if to == nil {
+		if to == nil || (!s.overtakes(ex, to) && s.reservePlace(ex, to, n-i)) {
 			continue
 		}
-		r := ex.resv.of(to)
-		if r == nil {
-			return i
+		if i == 0 {
+			return s.allowedOne(ex, e, false)
 		}
-		if r.spare == 0 {
-			got := to.takePlaces(n - i)
-			r.held += got
-			r.spare += got
-		}
-		switch {
-		case r.spare > 0:
-			r.spare--
-		case s.parkedFor(to)+r.over < limit:
-			r.over++
-		case force && i == 0:
-			return 1
-		default:
-			return i
-		}
+		return i
 	}
 	return n
 }
 
+// reservePlace promises ex a place in to, taking up to n at once.
+func (s *Stage) reservePlace(ex *executor, to *Stage, n int) bool {
+	r := ex.resv.of(to)
+	if r == nil {
+		return false
+	}
+	if r.spare == 0 {
+		lot := to.lotFor(n)
+		got := to.takeAtLeast(lot, n)
+		if got == 0 && !s.edgeLocked(to).wantRoom(lot) {
+			got = to.takeAtLeast(lot, n)
+		}
+		r.held += got
+		r.spare += got
+	}
+	if r.spare == 0 {
+		s.blockedOn.Store(to)
+		return false
+	}
+	r.spare--
+	return true
+}
+
 // allowedOne says whether e may be started without a place held for it.
-func (s *Stage) allowedOne(e *Envelope, force bool) int {
-	if force || e.Slip.route == nil || s.mu.parked == 0 {
+func (s *Stage) allowedOne(ex *executor, e *Envelope, force bool) int {
+	if e.Slip.route == nil || len(s.mu.edges) == 0 {
 		return 1
 	}
 	to := e.Slip.resolve(s.bus)
-	if to == nil || s.parkedFor(to) < s.mu.cfg.egressCap() {
+	if to == nil {
+		return 1
+	}
+	if !s.overtakes(ex, to) && (force || s.parkedFor(to) < s.mu.cfg.egressCap()) {
 		return 1
 	}
 	s.blockedOn.Store(to)
 	return 0
 }
 
-// setAsideLocked moves q's first envelope to those that wait until fewer are
-// parked for their next stage.
+// overtakes says whether a claim that is not from what was set aside for to
+// would start before that.
+func (s *Stage) overtakes(ex *executor, to *Stage) bool {
+	if ex.fromHeld {
+		return false
+	}
+	e := s.findEdge(to)
+	return e != nil && e.held.Len() > 0
+}
+
+// setAsideLocked moves q's first envelopes, as far as they go to the same next
+// stage, to those that wait for room there: others may pass.
 func (s *Stage) setAsideLocked(q *fifo) {
-	e := q.Front()
-	to := e.Slip.resolve(s.bus)
+	c := q.Head()
+	to := c.Items[c.Rd].Slip.resolve(s.bus)
 	held := &s.edgeLocked(to).held
-	s.blockedOn.Store(to)
-	held.Push(&s.mu.pool, e)
-	var drop Envelope
-	q.Pop(&s.mu.pool, &drop)
+	n := 1
+	for n < c.Size() && c.Items[c.Rd+n].Slip.route != nil && c.Items[c.Rd+n].Slip.resolve(s.bus) == to {
+		n++
+	}
+	if n == c.Size() {
+		held.Append(&s.mu.pool, q.TakeHead())
+		return
+	}
+	held.PushRange(&s.mu.pool, c, c.Rd, c.Rd+n)
+	q.Skip(&s.mu.pool, n)
+}
+
+// readyLocked says whether something that e holds may be started.
+func (e *edge) readyLocked() bool {
+	return e.held.Len() > 0 && e.parked < e.from.mu.cfg.egressCap()
 }
 
 // heldReadyLocked says whether something set aside may be started.
 func (s *Stage) heldReadyLocked() bool {
-	limit := 0
 	for _, e := range s.mu.edges {
-		if e.held.Len() > 0 {
-			if limit == 0 {
-				limit = s.mu.cfg.egressCap()
-			}
-			if e.parked < limit {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// claimHeldLocked claims the first envelope set aside that may be started.
-func (s *Stage) claimHeldLocked(ex *executor, force bool) bool {
-	limit := s.mu.cfg.egressCap()
-	for _, e := range s.mu.edges {
-		if e.held.Len() > 0 && (force || e.parked < limit) {
-			e.held.Pop(&s.mu.pool, s.soloSlot(ex))
+		if e.readyLocked() {
 			return true
 		}
 	}
 	return false
 }
 
-// stuckInCycle says whether everything here waits for room in a next stage
-// that, over others, waits for room here.
-func (s *Stage) stuckInCycle() bool {
-	to := s.blockedOn.Load()
-	if to == nil {
-		return false
+// claimHeldLocked makes ex's claim from what was set aside, if there is room.
+func (s *Stage) claimHeldLocked(ex *executor, force bool) bool {
+	for _, e := range s.mu.edges {
+		if e.held.Len() == 0 || (!force && !e.readyLocked()) {
+			continue
+		}
+		head := e.held.Head()
+		ex.fromHeld = true
+		n := s.allowedLocked(ex, head, min(s.mu.batch, head.Size()), force)
+		ex.fromHeld = false
+		if n > 0 {
+			s.claimHead(ex, &e.held, n)
+			return true
+		}
 	}
-	if s.mu.arrivals.Len() == 0 {
-		return false
+	return false
+}
+
+// markBlockedLocked notes, after a claim that found nothing, a next stage for
+// whose room something here waits.
+func (s *Stage) markBlockedLocked() {
+	if len(s.mu.edges) == 0 || s.queuedLocked()+s.heldLocked() == 0 {
+		return
 	}
-	for at, hops := to, 0; at != nil && hops < len(s.bus.stagesNow()); hops++ {
+	limit := s.mu.cfg.egressCap()
+	for _, e := range s.mu.edges {
+		if e.held.Len() > 0 || e.want.Load() || e.parked >= limit {
+			s.blockedOn.Store(e.to)
+			return
+		}
+	}
+}
+
+// inCycle says whether everything here waits for room in a next stage that,
+// over others, waits for room here.
+func (s *Stage) inCycle() bool {
+	for at, hops := s.blockedOn.Load(), len(s.bus.stagesNow()); at != nil && hops > 0; hops-- {
 		if at == s {
 			return true
 		}
@@ -215,22 +323,52 @@ func (s *Stage) stuckInCycle() bool {
 	return false
 }
 
-// moveBubble starts one envelope beyond the egress cap, which makes room for
-// one that arrives and so lets a full cycle of stages move on.
-func (s *Stage) moveBubble() {
-	s.mu.Lock()
-	m := &s.mu
-	if m.active >= m.cfg.Concurrency || m.arrivals.Len() == 0 || !s.runnableLocked() || !s.bus.permits.acquire(s) {
-		s.mu.Unlock()
-		return
+// mayExceedLocked says whether one envelope may be started although its next
+// stage has no room: its place goes to a hop that waits for it, or it is the
+// first one beyond.
+func (s *Stage) mayExceedLocked() bool {
+	to := s.blockedOn.Load()
+	return to != nil && s.mu.active == 0 &&
+		(s.mu.arrivals.Len() > 0 || (s.free.Load() <= 0 && s.parkedFor(to) < s.mu.cfg.egressCap()))
+}
+
+// unjam moves one envelope in the cycle of full stages that s belongs to.
+func (s *Stage) unjam() {
+	at := s
+	for range s.bus.stagesNow() {
+		if at.moveBubble() {
+			return
+		}
+		if at = at.blockedOn.Load(); at == nil || at == s {
+			return
+		}
 	}
+}
+
+// moveBubble starts one envelope although its next stage has no room, which
+// makes room for one that comes and so lets a full cycle of stages move on.
+func (s *Stage) moveBubble() bool {
+	s.mu.Lock()
+	if !s.mayExceedLocked() || !s.runnableLocked() || !s.inCycle() || !s.bus.permits.acquire(s) {
+		s.mu.Unlock()
+		return false
+	}
+	return s.bubbleLocked()
+}
+
+// bubbleLocked starts that envelope, with a permit that is held. It unlocks
+// s.mu.
+func (s *Stage) bubbleLocked() bool {
+	s.roomAheadLocked() // look at everything again
 	ex := s.startLocked()
 	if !s.claimLocked(ex, s.bus.clock.Coarse(), true) {
+		s.blockedOn.Store(nil) // nothing here waits
 		s.retireLocked(ex)
 		ex.permit = false
 		s.unlockAndStartAfter(true)
-		return
+		return false
 	}
 	s.unlockAndStart()
 	go ex.loop()
+	return true
 }

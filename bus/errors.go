@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -65,8 +64,6 @@ func sentinelOf(r reason.Reason) error {
 		return ErrNoStage
 	case reason.Type:
 		return ErrType
-	case reason.Canceled:
-		return context.Canceled
 	case reason.NotStarted:
 		return ErrNotStarted
 	case reason.Paused:

@@ -34,15 +34,18 @@ type executor struct {
 	begun    atomic.Int64 // bus clock at which the running call was started, if it is timed
 	timeout  time.Duration
 
-	permit  bool
-	timed   bool // read the clock for each envelope
-	redo    bool // handle the current envelope once more
-	ended   bool // the work loop came to its end
-	single  bool // the claim is of one envelope
-	key     string
-	slot    *keySlot // the key slot that the claim owns, or nil
-	holding bool     // the claim holds key in its slot
-	passed  bool     // the hold went on to a retry
+	permit   bool
+	timed    bool // read the clock for each envelope
+	fromHeld bool // the claim is being made from what was set aside
+	redo     bool // handle the current envelope once more
+	ended    bool // the work loop came to its end
+	single   bool // the claim is of one envelope
+	key      string
+	slot     *keySlot      // the key slot that the claim owns, or nil
+	holding  bool          // the claim holds key in its slot
+	passed   bool          // the hold went on to a retry
+	retries  bool          // an envelope of a claimed slot has kept its key for a retry
+	jobDone  chan struct{} // see claimJob
 
 	seen   uint32 // the claim word at the watchdog's last look
 	seenAt int64  // and the claim's start
@@ -175,8 +178,8 @@ func (ex *executor) next() bool {
 	ok := !s.mustYieldLocked(ex) && s.claimLocked(ex, now, false)
 	if !ok {
 		s.retireLocked(ex)
+		s.markBlockedLocked()
 	}
-	stuck := !ok && s.stuckInCycle()
 	if !ok && ex.resv.n > 0 {
 		ex.resv.n = 0 // a failed claim holds no place
 	}
@@ -185,9 +188,6 @@ func (ex *executor) next() bool {
 		ex.permit = false
 	}
 	s.unlockAndStartAfter(permit)
-	if stuck {
-		s.moveBubble()
-	}
 	if !ok {
 		s.bus.settled()
 	}
@@ -196,7 +196,9 @@ func (ex *executor) next() bool {
 
 // retireLocked takes ex off the list of those at work.
 func (s *Stage) retireLocked(ex *executor) {
-	s.mu.active--
+	if s.mu.active--; s.mu.active == 0 {
+		s.idle.Store(true)
+	}
 	for i, other := range s.mu.execs {
 		if other == ex {
 			last := len(s.mu.execs) - 1
@@ -215,6 +217,7 @@ func (s *Stage) retireLocked(ex *executor) {
 	if s.mu.waiters.n > 0 {
 		s.feedWaitersLocked()
 	}
+	s.tellRoomLocked()
 }
 
 // idleExecutors is how many executors a stage keeps between bursts.
@@ -248,7 +251,9 @@ func (s *Stage) wantLocked() *executor {
 // startLocked returns an executor that holds a permit.
 func (s *Stage) startLocked() *executor {
 	m := &s.mu
-	m.active++
+	if m.active++; m.active == 1 {
+		s.idle.Store(false)
+	}
 	var ex *executor
 	if n := len(m.idle); n > 0 {
 		ex = m.idle[n-1]
@@ -329,7 +334,11 @@ func (s *Stage) unlockAndStartAfter(permit bool) {
 		s.mu.notes = nil
 	}
 	orphaned := s.mu.handler == nil && s.orphanedLocked()
+	jammed := ex == nil && s.mu.active == 0 && s.blockedOn.Load() != nil && s.inCycle()
 	s.mu.Unlock()
+	if jammed {
+		s.unjam()
+	}
 	if orphaned {
 		s.letterQueued()
 	}
@@ -353,6 +362,10 @@ func (s *Stage) granted() *Stage {
 		ex := s.startLocked()
 		s.unlockAndStart()
 		go ex.loop()
+		return nil
+	}
+	if s.runnableLocked() && s.mayExceedLocked() && s.inCycle() {
+		s.bubbleLocked() // unlocks
 		return nil
 	}
 	next := s.bus.permits.release(s)

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/sedabus/seda/internal/queue"
 	faults "github.com/sedabus/seda/internal/fault"
+	"github.com/sedabus/seda/internal/queue"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -180,7 +180,9 @@ func (s *Stage) arriveCopies(g *group, sub int, c *chunk) *chunk {
 // with the others what the lag policy says. It unlocks s.mu.
 func (s *Stage) enterCopies(g *group, sub int, c *chunk) *chunk {
 	m := &s.mu
-	lag := g.subs[sub].lag
+	// Once the lock is gone the copies may end, and with the last one the group.
+	from, subscription := g.stage, g.subs[sub]
+	lag := subscription.lag
 	parked, i := 0, 0
 	for ; i < c.N; i++ {
 		e := &c.Items[i]
@@ -194,7 +196,7 @@ func (s *Stage) enterCopies(g *group, sub int, c *chunk) *chunk {
 			break
 		}
 		slot, _ := m.arrivals.Slot(&m.arrPool)
-		*slot = arrival{env: *e, from: g.stage, until: forever}
+		*slot = arrival{env: *e, from: from, until: forever}
 		parked++
 	}
 	var lost []Envelope
@@ -206,10 +208,10 @@ func (s *Stage) enterCopies(g *group, sub int, c *chunk) *chunk {
 	}
 	s.unlockAndStart()
 	if parked > 0 {
-		g.stage.addLagging(parked)
+		from.addLagging(parked)
 	}
 	if len(lost) > 0 && lag == LagDetach {
-		g.stage.detach(g.subs[sub])
+		from.detach(subscription)
 	}
 	for k := range lost {
 		s.dropped(&lost[k], reason.Lag)
@@ -399,7 +401,23 @@ func (g *group) endFailed(e *Envelope, failed []Result) {
 	if s.bus.cfg.Journal != nil {
 		s.journalEnd(e, worst.End, worst.Reason)
 	}
-	s.bus.finish(e, Result{End: worst.End, Reason: worst.Reason, Stage: s.name, Err: worst.Err, Copies: failed})
+	s.bus.finish(e, Result{End: worst.End, Reason: worst.Reason, Stage: s.name, Err: worst.Err, Copies: g.copyEnds(failed)})
+}
+
+// copyEnds lists the ends of all copies in the order of the subscriptions; of
+// those that completed nothing but the stage is known.
+func (g *group) copyEnds(failed []Result) []Result {
+	list := make([]Result, 0, len(g.subs))
+	for _, sub := range g.subs {
+		r := Result{End: Completed, Stage: sub.to.name}
+		for i := range failed {
+			if failed[i].Stage == r.Stage {
+				r = failed[i]
+			}
+		}
+		list = append(list, r)
+	}
+	return list
 }
 
 // letterCopyHop dead-letters a copy whose handler pushed hops.

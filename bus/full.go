@@ -119,10 +119,8 @@ func (s *Stage) evictLocked(victim *Envelope) bool {
 		if !s.mu.keyed.evict(&s.mu.pool, victim) {
 			return false
 		}
-	case s.mu.classes != nil:
-		if !s.mu.classes.evict(&s.mu.pool, victim) {
-			return false
-		}
+	case s.mu.classes != nil && s.mu.classes.evict(&s.mu.pool, victim):
+	case s.evictHeldLocked(victim):
 	case s.mu.back.Len() > 0:
 		s.mu.back.Pop(&s.mu.pool, victim)
 	case s.mu.q.Len() > 0:
@@ -131,6 +129,22 @@ func (s *Stage) evictLocked(victim *Envelope) bool {
 		return false
 	}
 	s.endLocked(victim, Dropped, reason.Evicted)
+	return true
+}
+
+// evictHeldLocked takes the oldest of those set aside for want of room in
+// their next stage: they were ahead of all in the queue.
+func (s *Stage) evictHeldLocked(victim *Envelope) bool {
+	var from *fifo
+	for _, e := range s.mu.edges {
+		if first := e.held.Front(); first != nil && (from == nil || first.entered < from.Front().entered) {
+			from = &e.held
+		}
+	}
+	if from == nil {
+		return false
+	}
+	from.Pop(&s.mu.pool, victim)
 	return true
 }
 
@@ -159,7 +173,7 @@ func (s *Stage) wait(ctx context.Context, e *Envelope, par *parent, reserve bool
 	select {
 	case why = <-w.ready:
 	case <-ctx.Done():
-		why, cause = s.giveUp(w, reason.Full), ctx.Err()
+		why, cause = s.giveUp(w, reason.Full), overBecause(ctx)
 	case <-timeout:
 		why = s.giveUp(w, reason.Full)
 		if e.deadline != 0 && why == reason.Full && s.bus.expired(e.deadline, s.bus.clock.Now()) {
@@ -261,6 +275,11 @@ func (s *Stage) answerOutsideLocked(why reason.Reason) {
 // releaseLocked gives n places back: to the hop above capacity, to arriving
 // hops, to waiting publishers, or to all.
 func (s *Stage) releaseLocked(n int) {
+	if paid := min(n, s.mu.excess); paid > 0 {
+		s.mu.excess -= paid
+		s.free.Add(int64(paid))
+		n -= paid
+	}
 	if n <= 0 {
 		return
 	}
@@ -271,6 +290,16 @@ func (s *Stage) releaseLocked(n int) {
 	s.free.Add(int64(n))
 	s.feedArrivalsLocked()
 	if s.mu.waiters.n > 0 && s.worthWakingLocked() {
+		s.feedWaitersLocked()
+	}
+	s.tellRoomLocked()
+}
+
+// releaseAsideLocked is releaseLocked for places that no executor gives back:
+// none may come by soon to serve those who wait.
+func (s *Stage) releaseAsideLocked(n int) {
+	s.releaseLocked(n)
+	if s.mu.waiters.n > 0 {
 		s.feedWaitersLocked()
 	}
 }

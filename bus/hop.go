@@ -23,6 +23,7 @@ const forever = math.MaxInt64
 type note struct {
 	up, to *Stage
 	n      int
+	copies bool // they are copies of a pub/sub stage, not its own hops
 }
 
 // arrive moves c.Items[a:b], which from has acknowledged, into s; up to
@@ -72,6 +73,9 @@ func (s *Stage) arriveLocked(from *Stage, c *chunk, a, b, reserved int) (parked 
 	if m.active == 0 && m.executed == 0 {
 		now = s.bus.clock.Tick()
 	}
+	for ; reserved > 0 && m.arrivals.Len() > 0 && !m.closed; reserved-- {
+		s.enterArrivalLocked() // who waits already comes first
+	}
 	var victims []Envelope
 	for i := a; i < b; i++ {
 		e := &c.Items[i]
@@ -88,22 +92,22 @@ func (s *Stage) arriveLocked(from *Stage, c *chunk, a, b, reserved int) (parked 
 		m.count.entered++
 		s.enqueueLocked(e)
 	}
-	stuck := parked > 0 && m.active == 0 && s.stuckInCycle()
 	s.unlockAndStart()
 	for i := range victims {
 		s.dropped(&victims[i], reason.Evicted)
-	}
-	if stuck {
-		s.moveBubble()
 	}
 	return parked
 }
 
 // arriveWhole moves all of c in, which has a place for each, and returns an
-// empty chunk for it.
-func (s *Stage) arriveWhole(c *chunk) *chunk {
+// empty chunk for it. It does nothing if others wait, who come first.
+func (s *Stage) arriveWhole(c *chunk) (empty *chunk, ok bool) {
 	s.mu.Lock()
 	m := &s.mu
+	if m.arrivals.Len() > 0 {
+		s.mu.Unlock()
+		return c, false
+	}
 	now := s.bus.clock.Coarse()
 	if m.active == 0 && m.executed == 0 {
 		now = s.bus.clock.Tick()
@@ -117,7 +121,7 @@ func (s *Stage) arriveWhole(c *chunk) *chunk {
 	m.count.entered += uint64(c.Size())
 	c = m.q.PushChunk(&m.pool, c)
 	s.unlockAndStart()
-	return c
+	return c, true
 }
 
 // placeForHopLocked takes a place for a hop: a free one, the one above
@@ -144,7 +148,7 @@ func (s *Stage) placeForHopLocked(victims *[]Envelope) bool {
 			return true
 		}
 	}
-	if !m.escape {
+	if !m.escape && m.excess == 0 {
 		m.escape = true
 		return true
 	}
@@ -178,31 +182,39 @@ func (s *Stage) feedArrivalsLocked() {
 	for m.arrivals.Len() > 0 && !m.closed {
 		if s.free.Add(-1) < 0 {
 			s.free.Add(1)
-			if m.escape {
+			if m.escape || m.excess > 0 {
 				return
 			}
 			m.escape = true
 		}
-		var a arrival
-		m.arrivals.Pop(&m.arrPool, &a)
-		m.count.entered++
-		if a.env.flags&flagCopy != 0 {
-			m.count.copies++
-		}
-		a.env.entered = s.bus.clock.Coarse()
-		s.enqueueLocked(&a.env)
-		s.noteLocked(a.from)
+		s.enterArrivalLocked()
 	}
 }
 
-func (s *Stage) noteLocked(up *Stage) {
+// enterArrivalLocked lets the first parked hop enter; there is a place for it.
+func (s *Stage) enterArrivalLocked() {
+	m := &s.mu
+	var a arrival
+	m.arrivals.Pop(&m.arrPool, &a)
+	m.count.entered++
+	if a.env.flags&flagCopy != 0 {
+		m.count.copies++
+	}
+	a.env.entered = s.bus.clock.Coarse()
+	s.enqueueLocked(&a.env)
+	s.noteLocked(a.from, 1, a.env.flags&flagCopy != 0)
+}
+
+// noteLocked notes that n of up's parked envelopes, or copies, have entered,
+// or, with 0, that there is room for more.
+func (s *Stage) noteLocked(up *Stage, n int, copies bool) {
 	for i := range s.mu.notes {
-		if s.mu.notes[i].up == up {
-			s.mu.notes[i].n++
+		if s.mu.notes[i].up == up && s.mu.notes[i].copies == copies {
+			s.mu.notes[i].n += n
 			return
 		}
 	}
-	s.mu.notes = append(s.mu.notes, note{up: up, to: s, n: 1})
+	s.mu.notes = append(s.mu.notes, note{up: up, to: s, n: n, copies: copies})
 }
 
 // tell delivers notes. It is a loop because an upstream that gets room may in
@@ -210,19 +222,22 @@ func (s *Stage) noteLocked(up *Stage) {
 func (b *Bus) tell(notes []note) {
 	for len(notes) > 0 {
 		n := notes[0]
-		notes = append(notes[1:], n.up.unparked(n.to, n.n)...)
+		notes = append(notes[1:], n.up.unparked(n)...)
 	}
 }
 
-// unparked books n envelopes as gone to the stage they were parked for.
-func (s *Stage) unparked(to *Stage, n int) (more []note) {
+// unparked books envelopes as gone to the stage they were parked for.
+func (s *Stage) unparked(n note) (more []note) {
 	s.mu.Lock()
-	if t := s.mu.topic; t != nil {
-		t.lagging -= n
-		s.releaseLocked(n)
-	} else {
-		s.leaveParkedLocked(to, n)
-		s.mu.count.hopped += uint64(n)
+	switch {
+	case n.n == 0:
+		s.roomAheadLocked()
+	case n.copies:
+		s.mu.topic.lagging -= n.n
+		s.releaseAsideLocked(n.n)
+	default:
+		s.leaveParkedLocked(n.to, n.n)
+		s.mu.count.hopped += uint64(n.n)
 	}
 	more, s.mu.notes = s.mu.notes, nil
 	s.unlockAndStart()
@@ -234,10 +249,15 @@ func (s *Stage) unparked(to *Stage, n int) (more []note) {
 func (s *Stage) leaveParkedLocked(to *Stage, n int) {
 	s.edgeLocked(to).parked -= n
 	s.mu.parked -= n
+	s.roomAheadLocked()
+	s.releaseAsideLocked(n)
+}
+
+// roomAheadLocked lets what waited for room in a next stage be looked at again.
+func (s *Stage) roomAheadLocked() {
 	if s.mu.keyed != nil {
 		s.mu.keyed.offerAll()
 	}
-	s.releaseLocked(n)
 }
 
 // parkTimeout dead-letters the hops that have waited for room too long.

@@ -30,8 +30,8 @@ func (s *Stage) InFlight() []InFlight {
 		if !ok {
 			continue
 		}
-		if cur := claimCur(w); cur > claimSettled(w) {
-			out = append(out, ex.describe(&ex.c.Items[cur-1], now))
+		if e := ex.handledLocked(w); e != nil {
+			out = append(out, ex.describe(e, now))
 		}
 		ex.claim.Store(w)
 	}
@@ -43,6 +43,16 @@ func (s *Stage) InFlight() []InFlight {
 	s.mu.Unlock()
 	slices.SortFunc(out, func(a, b InFlight) int { return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(a.ID, b.ID)) })
 	return out
+}
+
+// handledLocked returns the envelope that is in ex's handler, or nil: its end
+// may be booked before the claim goes on. The claim is pinned at w.
+func (ex *executor) handledLocked(w uint32) *Envelope {
+	cur := claimCur(w)
+	if cur == claimSettled(w) || ex.c.Items[cur-1].disp == dispGone {
+		return nil
+	}
+	return &ex.c.Items[cur-1]
 }
 
 func (ex *executor) describe(e *Envelope, now int64) InFlight {
@@ -80,8 +90,8 @@ func (s *Stage) Cancel(id uint64) bool {
 		if !ok {
 			continue
 		}
-		cur := claimCur(w)
-		found := cur > claimSettled(w) && ex.c.Items[cur-1].id == id
+		e := ex.handledLocked(w)
+		found := e != nil && e.id == id
 		if found {
 			ex.canceled.Store(true)
 			ex.cancel(errCanceledByID)

@@ -131,15 +131,7 @@ func (k *keyed) claimSlot(s *Stage, ex *executor, slot *keySlot, force bool) boo
 	if n == 0 {
 		return false // offered again when the next stage has room
 	}
-	switch n {
-	case 1:
-		slot.q.Pop(&s.mu.pool, s.soloSlot(ex))
-	case head.Size():
-		ex.c = slot.q.TakeHead()
-	default:
-		ex.c = s.mu.pool.Get()
-		slot.q.PopInto(&s.mu.pool, ex.c, n)
-	}
+	s.claimHead(ex, &slot.q, n)
 	k.n -= n
 	slot.busy = true
 	ex.slot, ex.holding = slot, false
@@ -198,7 +190,7 @@ func (k *keyed) finish(ex *executor) {
 		slot.busy = false
 		k.offer(slot)
 	}
-	ex.slot, ex.holding, ex.passed = nil, false, false
+	ex.slot, ex.holding, ex.passed, ex.retries = nil, false, false, false
 }
 
 // keepOnlyKey turns ex's claim of a slot into one of the key that it is
@@ -219,6 +211,7 @@ func (k *keyed) holdForRetry(ex *executor, key string) {
 		return
 	}
 	k.hold(ex.slot, k.orderKey(key))
+	ex.retries = true
 }
 
 // evict takes the oldest envelope that was never started.

@@ -313,6 +313,7 @@ func (s *Stage) revokeLanesLocked() {
 	for _, l := range s.mu.lanes {
 		l.revokeLocked()
 	}
+	s.tellRoomLocked()
 }
 
 // closeLanesLocked moves everything in lanes to the queue and ends their use.

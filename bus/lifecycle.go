@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sedabus/seda/internal/clock"
 	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
@@ -228,13 +229,10 @@ func (b *Bus) pendingNow(ctx context.Context) (pending int, hopeless bool) {
 func (b *Bus) conclude(ctx context.Context, began int64, drained bool) {
 	r := &Report{}
 	b.phase.Store(stateClosed)
-	stages := b.stagesNow()
-	for _, s := range stages {
+	for _, s := range b.stagesNow() {
 		s.close()
 	}
-	for _, s := range stages {
-		s.abandon(r)
-	}
+	b.abandonAll(r)
 	b.timers.close()
 	b.cancel(errBusClosed)
 	b.callbacks.wait(ctx)
@@ -247,6 +245,35 @@ func (b *Bus) conclude(ctx context.Context, began int64, drained bool) {
 	close(b.mu.ending)
 	b.mu.Unlock()
 	b.fireState(StateInfo{State: "closed"})
+}
+
+// settleTime bounds how long the end waits for what moves at that moment; only
+// a hook or a journal that does not return takes so long.
+const settleTime = time.Second
+
+// abandonAll gives up everything that is left. What moves at that moment, such
+// as an envelope between two stages, is waited for and given up as well, so
+// that the account balances.
+func (b *Bus) abandonAll(r *Report) {
+	var limit *time.Timer
+	for {
+		for _, s := range b.stagesNow() {
+			s.abandon(r)
+		}
+		b.ReadStats(&r.Stats)
+		if r.Stats.Pending == 0 && r.Stats.Check() == nil {
+			return
+		}
+		if limit == nil {
+			limit = clock.NewTimer(settleTime)
+			defer limit.Stop()
+		}
+		select {
+		case <-b.wake:
+		case <-limit.C:
+			return
+		}
+	}
 }
 
 // close keeps everything from starting and takes unstarted work back.
@@ -333,8 +360,7 @@ func (s *Stage) abandonInFlightLocked(r *Report, now int64, take func(*Envelope,
 		if !ok {
 			continue
 		}
-		if cur := claimCur(w); cur > claimSettled(w) {
-			e := &ex.c.Items[cur-1]
+		if e := ex.handledLocked(w); e != nil {
 			r.Stuck = append(r.Stuck, StuckInfo{Stage: s.name, InFlight: ex.describe(e, now)})
 			end := e.Clone() // the handler may be writing to its fields
 			end.OnDone, end.par = e.OnDone, e.par

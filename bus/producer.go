@@ -42,8 +42,8 @@ func (p *Producer) Publish(ctx context.Context, e *Envelope) error {
 	if s.gates.Load() != 0 || e.deadline != 0 {
 		return s.publishSlow(ctx, e, &l.par)
 	}
-	if err := ctx.Err(); err != nil {
-		return s.refuse(reason.Canceled, err)
+	if ctx.Err() != nil {
+		return s.refuse(reason.Canceled, overBecause(ctx))
 	}
 	return l.put(ctx, e)
 }

@@ -23,8 +23,8 @@ func (s *Stage) Publish(ctx context.Context, e *Envelope) error {
 	if s.gates.Load() != 0 || e.deadline != 0 {
 		return s.publishSlow(ctx, e, nil)
 	}
-	if err := ctx.Err(); err != nil {
-		return s.refuse(reason.Canceled, err)
+	if ctx.Err() != nil {
+		return s.refuse(reason.Canceled, overBecause(ctx))
 	}
 	return s.enter(ctx, e, nil)
 }
@@ -205,8 +205,8 @@ func (s *Stage) check(ctx context.Context, e *Envelope, g gates, inside bool) (w
 		return reason.Type, &typeError{have: reflect.TypeOf(e.Payload), want: s.mu.cfg.Accepts}
 	}
 	if ctx != nil {
-		if err := ctx.Err(); err != nil {
-			return reason.Canceled, err
+		if ctx.Err() != nil {
+			return reason.Canceled, overBecause(ctx)
 		}
 	}
 	if g&gateNotStarted != 0 {

@@ -36,7 +36,7 @@ type Result struct {
 	Err      error         // the handler's last error, if that was why
 	Reply    any           // what a handler set with Envelope.Reply; for Call only
 	Attempts int           // deliveries at the last stage
-	Copies   []Result      // the ends of a pub/sub stage's copies, unless all completed
+	Copies   []Result      // the ends of a pub/sub stage's copies, unless all completed; of those that did: End and Stage
 }
 
 // Error returns nil for a completed envelope, else an error that says how it
@@ -130,8 +130,8 @@ func (s *Stage) Call(ctx context.Context, e *Envelope) (Result, error) {
 	var err error
 	if s.gates.Load() != 0 || v.deadline != 0 {
 		err = s.publishSlow(ctx, &v, &c.parent)
-	} else if err = ctx.Err(); err != nil {
-		err = s.refuse(reason.Canceled, err)
+	} else if ctx.Err() != nil {
+		err = s.refuse(reason.Canceled, overBecause(ctx))
 	} else {
 		err = s.enter(ctx, &v, &c.parent)
 	}

@@ -146,7 +146,7 @@ func (s *Stage) enterJournaled(ctx context.Context, v Envelope, par *parent) err
 	s.mu.journaled--
 	if err != nil || s.mu.closed {
 		closed := s.mu.closed
-		s.releaseLocked(1)
+		s.releaseAsideLocked(1)
 		s.unlockAndStart()
 		if err == nil && closed {
 			s.record([]Entry{{Op: OpRefuse, Stage: s.name, Envelope: e}})

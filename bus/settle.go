@@ -30,8 +30,13 @@ func (ex *executor) passWhole(to *Stage) bool {
 		ex.resv.restore(to, got)
 		return false
 	}
+	c, ok := to.arriveWhole(ex.c)
+	if !ok {
+		ex.resv.restore(to, got)
+		return false
+	}
 	ex.tally.hopped += uint64(n)
-	ex.c = to.arriveWhole(ex.c)
+	ex.c = c
 	return true
 }
 
@@ -150,9 +155,12 @@ func (o *sorter) flush(s *Stage, resv *reservations, t *tally) {
 		way := &o.ways[i]
 		n := way.c.N
 		held := resv.use(way.to, n)
-		if held == n && way.to.mu.keyed == nil && way.to.mu.classes == nil && way.to.takesAll() {
+		whole := held == n && way.to.mu.keyed == nil && way.to.mu.classes == nil && way.to.takesAll()
+		if whole {
+			way.c, whole = way.to.arriveWhole(way.c)
+		}
+		if whole {
 			t.hopped += uint64(n)
-			way.c = way.to.arriveWhole(way.c)
 		} else {
 			lettered := 0
 			parked := way.to.arrive(s, way.c, 0, n, held, &lettered)

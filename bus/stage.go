@@ -68,6 +68,10 @@ type Stage struct {
 	free atomic.Int64
 	// laneless says that producers must not use lanes any more.
 	laneless atomic.Bool
+	// upstream are the edges into this stage.
+	upstream upstreams
+	// idle says that no executor is at work.
+	idle atomic.Bool
 	// slow says that handlers take long: times are exact, claims are single.
 	slow atomic.Bool
 	// blockedOn is the next stage for whose room everything here waits.
@@ -112,8 +116,9 @@ type stageMu struct {
 	arrPool   queue.Pool[arrival]
 	parkTimer bool // a timer looks for arrivals that wait too long
 	escape    bool // a hop uses the place above capacity
+	excess    int  // envelopes above a lowered capacity; places given back go to them first
 	waiters   waitList
-	edges     map[*Stage]*edge
+	edges     []*edge
 	notes     []note // upstreams to tell that their parked hops entered
 
 	delayed   int // retries and later publishes that hold a token

@@ -273,11 +273,16 @@ func (s *Stage) readInFlightLocked(dst *StageStats, now int64) {
 		return
 	}
 	for _, ex := range m.execs {
-		w := ex.claim.Load()
-		if !ex.working || w&claimLost != 0 {
+		if !ex.working {
 			continue
 		}
-		if claimCur(w) == claimSettled(w) {
+		w, ok := ex.pinLocked()
+		if !ok {
+			continue
+		}
+		in := ex.handledLocked(w) != nil
+		ex.claim.Store(w)
+		if !in {
 			continue
 		}
 		dst.InFlight++

@@ -4,12 +4,9 @@ package bus
 // the stage was closed, suspended or has lost its handler: what is in handlers
 // then is all that still runs.
 func (s *Stage) stopLocked() (jobs []job) {
-	if s.mu.topic != nil {
-		return nil // a claim that is being copied calls no handler
-	}
 	jobs = s.takeBackLocked()
 	for _, ex := range s.mu.execs {
-		if ex.working && ex.single {
+		if ex.working && ex.single && s.mu.topic == nil {
 			s.takeSingleLocked(ex)
 		}
 	}
@@ -47,13 +44,48 @@ func (s *Stage) takeSingleLocked(ex *executor) {
 			m.keyed.offer(ex.slot)
 			ex.slot, ex.holding = nil, false
 		}
-	case m.classes != nil:
-		m.classes.putBack(&m.pool, ex.c, cur, lim)
 	default:
-		m.back.PushFrontRange(&m.pool, ex.c, cur, lim)
+		s.returnLocked(ex.c, cur, lim)
 	}
 	clear(ex.c.Items[cur:lim])
 	ex.size, ex.released = 0, 0
 	s.free.Add(-1)
 	ex.claim.Store(claimOf(cur, cur, cur))
+}
+
+// returnLocked puts c.Items[a:b] back to where they come first: before what was
+// set aside for the same next stage, else to the front of the queue.
+func (s *Stage) returnLocked(c *chunk, a, b int) {
+	m := &s.mu
+	front := func(a, b int) {
+		if m.classes != nil {
+			m.classes.putBack(&m.pool, c, a, b)
+		} else {
+			m.back.PushFrontRange(&m.pool, c, a, b)
+		}
+	}
+	if s.heldLocked() == 0 {
+		front(a, b)
+		return
+	}
+	for i := b - 1; i >= a; i-- {
+		if e := s.heldEdge(&c.Items[i]); e != nil {
+			e.held.PushFrontRange(&m.pool, c, i, i+1)
+		} else {
+			front(i, i+1)
+		}
+	}
+}
+
+// heldEdge returns e's edge if others are set aside there, or nil.
+func (s *Stage) heldEdge(e *Envelope) *edge {
+	if e.Slip.route == nil {
+		return nil
+	}
+	if to := e.Slip.resolve(s.bus); to != nil {
+		if edge := s.findEdge(to); edge != nil && edge.held.Len() > 0 {
+			return edge
+		}
+	}
+	return nil
 }

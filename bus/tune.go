@@ -76,7 +76,8 @@ func (s *Stage) apply(old, next *StageConfig) {
 	if grow := next.Capacity - old.Capacity; grow > 0 {
 		s.releaseLocked(grow)
 	} else {
-		s.free.Add(int64(grow))
+		free := s.free.Add(int64(grow)) - int64(grow)
+		m.excess += max(0, -grow-max(0, int(free)))
 		for v := (Envelope{}); faults.On(faults.ShrinkDrops) && s.free.Load() < 0 && s.evictLocked(&v); {
 			s.free.Add(1)
 		}

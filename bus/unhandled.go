@@ -48,8 +48,7 @@ func (s *Stage) letterQueued() {
 	for n := -1; n < len(queued) && s.orphanedLocked(); {
 		n = len(queued)
 		s.drainLocked(func(e *Envelope) { queued = append(queued, *e) })
-		s.releaseLocked(len(queued) - n)
-		s.feedWaitersLocked()
+		s.releaseAsideLocked(len(queued) - n)
 	}
 	s.unlockAndStart()
 	for i := range queued {

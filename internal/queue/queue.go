@@ -211,6 +211,18 @@ func (q *FIFO[T]) Pop(p *Pool[T], dst *T) {
 	}
 }
 
+// Skip removes the first n values, which must be in the first chunk.
+func (q *FIFO[T]) Skip(p *Pool[T], n int) {
+	h := q.head
+	clear(h.Items[h.Rd : h.Rd+n])
+	h.Rd += n
+	q.n -= n
+	if h.Rd == h.N {
+		q.unlinkHead()
+		p.Put(h)
+	}
+}
+
 // TakeHead unlinks the first chunk; there must be one.
 func (q *FIFO[T]) TakeHead() *Chunk[T] {
 	h := q.head
