@@ -161,13 +161,25 @@ func (s *Stage) adaptLocked(per time.Duration, n int) {
 	switch {
 	case m.cfg.Batch > 0:
 		m.batch = m.cfg.Batch
-		s.slow.Store(per >= slowHandler)
+		if per >= slowHandler {
+			s.becomeSlowLocked()
+		} else {
+			s.slow.Store(false)
+		}
 	case per >= slowHandler:
 		m.batch = 1
-		s.slow.Store(true)
+		s.becomeSlowLocked()
 	case n >= m.batch:
 		s.slow.Store(false)
 		m.batch = min(queue.Len, 2*m.batch)
+	}
+}
+
+// becomeSlowLocked takes the stage's handlers for slow from now on: nobody
+// waits for a lot of places any more.
+func (s *Stage) becomeSlowLocked() {
+	if !s.slow.Swap(true) {
+		s.tellUpstreamLocked()
 	}
 }
 
@@ -206,6 +218,11 @@ func (s *Stage) claimLocked(ex *executor, now int64, force bool) bool {
 func (s *Stage) claimPlain(ex *executor, force bool) bool {
 	m := &s.mu
 	limit := s.shareLocked()
+	if m.topic != nil && !force {
+		if limit = s.topicRoomLocked(limit); limit == 0 {
+			return false
+		}
+	}
 	if m.back.Len() > 0 && s.claimFrom(ex, &m.back, limit, force) {
 		return true
 	}

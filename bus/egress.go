@@ -150,7 +150,14 @@ func (s *Stage) tellRoomLocked() {
 	if s.upstream.wanting.Load() == 0 {
 		return
 	}
-	if s.free.Load() < int64(s.lotFor(wakeLot)) {
+	if s.free.Load() >= int64(s.lotFor(wakeLot)) {
+		s.tellUpstreamLocked()
+	}
+}
+
+// tellUpstreamLocked notes them whatever room there is.
+func (s *Stage) tellUpstreamLocked() {
+	if s.upstream.wanting.Load() == 0 {
 		return
 	}
 	for _, e := range *s.upstream.list.Load() {
@@ -178,6 +185,9 @@ func (s *Stage) parkedFor(to *Stage) int {
 func (s *Stage) allowedLocked(ex *executor, c *chunk, n int, force bool) int {
 	if n == 1 || force {
 		return s.allowedOne(ex, &c.Items[c.Rd], force)
+	}
+	if s.mu.topic != nil { // its envelopes travel on when their copies have ended
+		return n * s.allowedOne(ex, &c.Items[c.Rd], false)
 	}
 	for i := range n {
 		e := &c.Items[c.Rd+i]

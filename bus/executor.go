@@ -29,7 +29,7 @@ type executor struct {
 	handler  Handler
 	ctx      context.Context //nolint:containedctx // the handlers' context, one for many calls
 	cancel   context.CancelCauseFunc
-	canceled atomic.Bool  // the running call was cancelled by id
+	canceled atomic.Uint64 // the envelope whose call was cancelled by id; 0 is none
 	overdue  atomic.Int64 // bus clock at which the running call should have returned; 0 is none
 	begun    atomic.Int64 // bus clock at which the running call was started, if it is timed
 	timeout  time.Duration
@@ -79,7 +79,7 @@ func (ex *executor) renewContext() {
 	base, cancel := context.WithCancelCause(ex.stage.bus.root)
 	ex.ctx = &handlerContext{Context: base, ex: ex}
 	ex.cancel = cancel
-	ex.canceled.Store(false)
+	ex.canceled.Store(0)
 }
 
 // run is the executor's goroutine; it ends when nothing can be started, when
@@ -135,7 +135,7 @@ func (ex *executor) work() {
 			if faults.On(faults.DeliverTwice) && e.id%64 == 0 {
 				err = ex.handler(ex.ctx, e)
 			}
-			if (err == nil && !ex.canceled.Load()) || !ex.refused(e, err) {
+			if (err == nil && ex.canceled.Load() == 0) || !ex.refused(e, err) {
 				break
 			}
 		}
@@ -209,7 +209,7 @@ func (s *Stage) retireLocked(ex *executor) {
 		}
 	}
 	ex.handler = nil
-	if len(s.mu.idle) < min(idleExecutors, s.mu.cfg.Concurrency) && !ex.canceled.Load() {
+	if len(s.mu.idle) < min(idleExecutors, s.mu.cfg.Concurrency) && ex.canceled.Load() == 0 {
 		s.mu.idle = append(s.mu.idle, ex)
 	} else {
 		ex.cancel(nil)
@@ -302,6 +302,9 @@ func (s *Stage) claimableLocked() bool {
 	if m.keyed != nil {
 		return m.keyed.ready.Len() > 0
 	}
+	if m.topic != nil && m.topic.held {
+		return false
+	}
 	return m.ready.n > 0 || s.queuedLocked() > 0
 }
 
@@ -389,7 +392,7 @@ func (s *Stage) panicked(e *Envelope, err *PanicError) {
 // that it is to be handled once more at once.
 func (ex *executor) refused(e *Envelope, err error) (again bool) {
 	s := ex.stage
-	canceled := ex.canceled.Load()
+	canceled := ex.canceled.Load() != 0
 	if canceled {
 		ex.cancel(nil)
 		ex.renewContext()

@@ -39,6 +39,26 @@ var groupPool = sync.Pool{New: func() any { //nolint:gochecknoglobals // groups 
 	return g
 }}
 
+// topicRoomLocked is how many of n envelopes can be copied without parking one
+// at a subscriber of fast handlers. 0 says that the topic will be told when
+// there is room.
+func (s *Stage) topicRoomLocked(n int) int {
+	for _, sub := range *s.mu.topic.subs.Load() {
+		to := sub.to
+		if sub.lag != LagWait || to.slow.Load() {
+			continue
+		}
+		lot := to.lotFor(n)
+		free := int(to.free.Load())
+		if free < lot && s.edgeLocked(to).wantRoom(lot) {
+			s.mu.topic.held = true
+			return 0
+		}
+		n = min(n, max(free, lot))
+	}
+	return n
+}
+
 // fanOut copies the claimed envelopes to all subscribers. It never waits.
 func (ex *executor) fanOut() {
 	s := ex.stage
@@ -149,7 +169,7 @@ func (s *Stage) arriveCopies(g *group, sub int, c *chunk) *chunk {
 	s.mu.Lock()
 	m := &s.mu
 	n := c.N
-	now := s.bus.clock.Coarse()
+	now := s.stamp()
 	if m.active == 0 && m.executed == 0 {
 		now = s.bus.clock.Tick()
 	}

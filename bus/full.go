@@ -237,7 +237,7 @@ func (s *Stage) feedWaitersLocked() {
 		if w.reserve {
 			s.mu.journaled++
 		} else {
-			s.admitLocked(&w.env, w.par, s.bus.clock.Coarse())
+			s.admitLocked(&w.env, w.par, s.stamp())
 		}
 		w.ready <- reason.None
 	}
@@ -343,15 +343,22 @@ func (s *Stage) refusal(why reason.Reason, cause error) error {
 		e.Cause = cause
 		return e
 	}
+	return s.snapshotOf(why, &Verdict{})
+}
+
+// snapshotOf returns the shared error of a reason. v's limit and hint are
+// always those of the call, its value may be that of another one.
+func (s *Stage) snapshotOf(why reason.Reason, v *Verdict) error {
 	snap := &s.snapshots[why]
 	now := s.bus.clock.Coarse()
 	if snap.n.Add(1)%snapshotCheck == 0 {
 		now = s.bus.clock.Tick() // nobody else may be looking at it
 	}
-	if e := snap.err.Load(); e != nil && now-snap.at.Load() < snapshotAge {
+	if e := snap.err.Load(); e != nil && now-snap.at.Load() < snapshotAge && e.Limit == v.Limit && e.RetryAfter == v.RetryAfter {
 		return e
 	}
 	e := s.describe(why)
+	e.Limit, e.Value, e.RetryAfter = v.Limit, v.Value, v.RetryAfter
 	snap.at.Store(now)
 	snap.err.Store(e)
 	return e

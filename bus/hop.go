@@ -69,7 +69,7 @@ func (s *Stage) refusesHop(e *Envelope) reason.Reason {
 // arriveLocked enters or parks the envelopes. It unlocks s.mu.
 func (s *Stage) arriveLocked(from *Stage, c *chunk, a, b, reserved int) (parked int) {
 	m := &s.mu
-	now := s.bus.clock.Coarse()
+	now := s.stamp()
 	if m.active == 0 && m.executed == 0 {
 		now = s.bus.clock.Tick()
 	}
@@ -108,7 +108,7 @@ func (s *Stage) arriveWhole(c *chunk) (empty *chunk, ok bool) {
 		s.mu.Unlock()
 		return c, false
 	}
-	now := s.bus.clock.Coarse()
+	now := s.stamp()
 	if m.active == 0 && m.executed == 0 {
 		now = s.bus.clock.Tick()
 	}
@@ -200,7 +200,7 @@ func (s *Stage) enterArrivalLocked() {
 	if a.env.flags&flagCopy != 0 {
 		m.count.copies++
 	}
-	a.env.entered = s.bus.clock.Coarse()
+	a.env.entered = s.stamp()
 	s.enqueueLocked(&a.env)
 	s.noteLocked(a.from, 1, a.env.flags&flagCopy != 0)
 }
@@ -255,6 +255,9 @@ func (s *Stage) leaveParkedLocked(to *Stage, n int) {
 
 // roomAheadLocked lets what waited for room in a next stage be looked at again.
 func (s *Stage) roomAheadLocked() {
+	if s.mu.topic != nil {
+		s.mu.topic.held = false
+	}
 	if s.mu.keyed != nil {
 		s.mu.keyed.offerAll()
 	}

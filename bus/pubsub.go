@@ -13,11 +13,14 @@ import (
 // A subscriber is a stage of its own: it has its own queue, concurrency,
 // retries, dead letters and statistics.
 //
-// The fan-out never waits, so a slow subscriber delays no other. Copies for
+// The fan-out waits for no slow subscriber, so that one delays no other: it only
+// lets one of fast handlers catch up, which takes less than a millisecond or
+// two; one that does not is slow from then on. Copies for
 // which a subscriber with LagWait has no room wait parked at it and hold places
 // of the topic, so that its publishers are held back in the end.
 type topic struct {
 	subs    atomic.Pointer[[]*subscription] // replaced, never changed
+	held    bool                            // waits for a subscriber to make room; guarded by Stage.mu
 	lagging int                             // parked copies; guarded by Stage.mu
 	out     int                             // publishes whose copies have not all ended; guarded by Stage.mu
 }

@@ -70,9 +70,7 @@ func (s *Stage) refuseShed(v Verdict) error {
 		v.Reason = reason.Shed
 	}
 	s.refused[v.Reason].Add(1)
-	e := *s.describe(v.Reason)
-	e.Limit, e.Value, e.RetryAfter = v.Limit, v.Value, v.RetryAfter
-	return &e
+	return s.snapshotOf(v.Reason, &v)
 }
 
 // Journal records accepted work and its ends, for delivery after a crash. It

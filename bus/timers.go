@@ -169,7 +169,7 @@ func (s *Stage) watchClaims() (again bool) {
 			continue // a single envelope is as good as started
 		}
 		// One handler has taken longer than a look's distance.
-		s.slow.Store(true)
+		s.becomeSlowLocked()
 		if s.mu.cfg.Batch == 0 {
 			s.mu.batch = 1
 		}
