@@ -96,9 +96,10 @@ func (b *Bus) sendLetter(to string, l *Letter) bool {
 	if !faults.On(faults.LetterKeepsSlip) {
 		e.Slip = Slip{}
 	}
-	e.Headers = append(e.Headers,
-		Header{HeaderLetterStage, l.Stage}, Header{HeaderLetterReason, l.Reason.String()},
-		Header{HeaderLetterError, l.Error}, Header{HeaderLetterAttempts, strconv.Itoa(l.Attempts)})
+	e.SetHeader(HeaderLetterStage, l.Stage) // in place of an earlier dead-letter stage's
+	e.SetHeader(HeaderLetterReason, l.Reason.String())
+	e.SetHeader(HeaderLetterError, l.Error)
+	e.SetHeader(HeaderLetterAttempts, strconv.Itoa(l.Attempts))
 	s.mu.Lock()
 	if s.mu.closed || !s.takeFreeLocked() {
 		s.unlockAndStart()
@@ -135,6 +136,7 @@ type storedLetter struct {
 	at   int64 // bus clock
 	pos  int   // in list, less what was cut off
 	gone bool
+	away bool // being redriven: taken out, or left, when its stage has answered
 }
 
 func (ls *Letters) init(b *Bus, bounds LetterBounds) {
@@ -281,7 +283,7 @@ func (ls *Letters) selectLocked(f LetterFilter) []*storedLetter {
 	var out []*storedLetter
 	passed := f.After == 0 || ls.mu.byID[f.After] == nil
 	for _, st := range ls.mu.list[ls.mu.head:] {
-		if st == nil || st.gone {
+		if st == nil || st.gone || st.away {
 			continue
 		}
 		if !passed {
@@ -301,6 +303,7 @@ func (ls *Letters) selectLocked(f LetterFilter) []*storedLetter {
 func (ls *Letters) Get(id uint64) (Letter, bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	ls.trimLocked(ls.bus.clock.Now())
 	st := ls.mu.byID[id]
 	if st == nil {
 		return Letter{}, false

@@ -182,6 +182,9 @@ func (s *Stage) publishSlow(ctx context.Context, e *Envelope, par *parent) error
 	}
 	if g&gateNoHandler != 0 {
 		if done, err := s.publishUnhandled(&v, par); done {
+			if err != nil {
+				undo()
+			}
 			return err
 		}
 	}

@@ -119,19 +119,17 @@ func (ls *Letters) redriveOne(l *Letter, o *RedriveOptions, delay time.Duration)
 	if why := s.refusesHop(&l.Envelope); why != reason.None {
 		return s.refusal(why, nil)
 	}
-	if !ls.take(l.ID) {
+	st := ls.begin(l.ID)
+	if st == nil {
 		return fmt.Errorf("bus: letter %d is no longer in the store", l.ID)
 	}
 	e := l.Envelope
 	e.deadline = 0
 	s.applyIdentity(&e, o.Identity)
 	e.redrives = uint8(min(l.Redrives+1, math.MaxUint8))
-	if err := s.enterRedrive(&e, delay); err != nil {
-		l.Envelope.redrives = uint8(min(l.Redrives, math.MaxUint8))
-		ls.add(*l)
-		return err
-	}
-	return nil
+	err := s.enterRedrive(&e, delay)
+	ls.end(st, err == nil)
+	return err
 }
 
 func (s *Stage) applyIdentity(e *Envelope, id RedriveIdentity) {
@@ -149,7 +147,7 @@ func (s *Stage) applyIdentity(e *Envelope, id RedriveIdentity) {
 func (s *Stage) enterRedrive(e *Envelope, delay time.Duration) error {
 	s.mu.Lock()
 	if s.mu.closed || !s.takePlaceLocked() {
-		closed := s.mu.closed
+		closed := s.mu.closed || s.mu.draining
 		s.unlockAndStart()
 		if closed {
 			return s.refusal(reason.Closed, nil)
@@ -182,14 +180,26 @@ func (s *Stage) admitRedriveLocked(e *Envelope, delay time.Duration) {
 	s.bus.timers.push(now+int64(delay), d)
 }
 
-// take removes the letter if it is there; it does not count as purged.
-func (ls *Letters) take(id uint64) bool {
+// begin marks the letter of that id as being redriven, so that nobody else
+// does; nil says that it is gone.
+func (ls *Letters) begin(id uint64) *storedLetter {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	st := ls.mu.byID[id]
-	if st == nil {
-		return false
+	if st == nil || st.away {
+		return nil
 	}
-	ls.removeLocked(st)
-	return true
+	st.away = true
+	return st
+}
+
+// end takes st out if its stage took it, else it stays where it was. It does
+// not count as purged.
+func (ls *Letters) end(st *storedLetter, taken bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	st.away = false
+	if taken && !st.gone { // gone already if it has failed again
+		ls.removeLocked(st)
+	}
 }
