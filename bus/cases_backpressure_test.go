@@ -20,9 +20,9 @@ import (
 // What an operator has paused, nothing automatic resumes.
 func TestB088_ReasonsForAPauseAreKeptApart(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
-		handled := 0
+		var handled atomic.Int64
 		s := bustest.Stage(t, b, "s", bus.StageConfig{Capacity: 4, Full: bus.Reject}, func(context.Context, *bus.Envelope) error {
-			handled++
+			handled.Add(1)
 			return nil
 		})
 		bustest.Start(t, b)
@@ -32,7 +32,7 @@ func TestB088_ReasonsForAPauseAreKeptApart(t *testing.T) {
 		still := func(holders ...string) {
 			t.Helper()
 			synctest.Wait()
-			require.Zero(t, handled)
+			require.Zero(t, handled.Load())
 			require.True(t, caseStats(s).Suspended)
 			var by []string
 			for _, h := range s.Holds() {
@@ -58,7 +58,7 @@ func TestB088_ReasonsForAPauseAreKeptApart(t *testing.T) {
 		require.Equal(t, "maintenance", s.Holds()[0].Why)
 		require.True(t, s.Resume(""))
 		synctest.Wait()
-		require.Equal(t, 4, handled)
+		require.EqualValues(t, 4, handled.Load())
 		require.Empty(t, s.Holds())
 	})
 }

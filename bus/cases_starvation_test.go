@@ -56,19 +56,19 @@ func TestB032_LateStageGetsTheNextPermit(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Equal(t, 8, gate.Waiting())
-		var done []string
-		for _, name := range []string{"late1", "late2"} {
-			s := bustest.Stage(t, b, name, bus.StageConfig{}, func(context.Context, *bus.Envelope) error {
-				done = append(done, name)
-				return nil
-			})
+		late := []*bus.Stage{
+			bustest.Stage(t, b, "late1", bus.StageConfig{}, caseAck),
+			bustest.Stage(t, b, "late2", bus.StageConfig{}, caseAck),
+		}
+		completed := func() uint64 { return caseStats(late[0]).Completed + caseStats(late[1]).Completed }
+		for _, s := range late {
 			require.NoError(t, s.Publish(t.Context(), &bus.Envelope{}))
 		}
 		synctest.Wait()
-		require.Empty(t, done)
+		require.Zero(t, completed())
 		gate.Pass(2)
 		synctest.Wait()
-		require.ElementsMatch(t, []string{"late1", "late2"}, done)
+		require.EqualValues(t, 2, completed())
 		gate.Open()
 		bustest.Drain(t, b)
 		require.Equal(t, 100, gate.Passed())
@@ -108,7 +108,7 @@ func TestB033_LowClassIsServedWithinItsShare(t *testing.T) {
 		bustest.Drain(t, b)
 		require.Positive(t, lowAt)
 		require.LessOrEqual(t, lowAt, 2*time.Second)
-		require.LessOrEqual(t, highBefore, 100/share)
+		require.LessOrEqual(t, highBefore, 1+100/share, "one may have been in the handler")
 		require.Greater(t, highAfter, 500)
 	})
 }
