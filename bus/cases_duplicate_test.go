@@ -330,8 +330,9 @@ func TestB021_FailureSkipsNoSibling(t *testing.T) {
 		require.Len(t, ends, 1)
 		end := <-ends
 		require.Equal(t, bus.DeadLettered, end.End)
-		require.Len(t, end.Copies, 1)
+		require.Len(t, end.Copies, 3)
 		require.Equal(t, "topic.s1", end.Copies[0].Stage)
+		require.Equal(t, bus.DeadLettered, end.Copies[0].End)
 		require.EqualValues(t, 1, r.Stats.DeadLettered)
 		require.EqualValues(t, 1, r.Stats.Letters.Count)
 	})

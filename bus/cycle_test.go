@@ -2,7 +2,6 @@ package bus_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -187,12 +186,12 @@ func TestRingWithRetries(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		const hops = 20
 		r := &ring{}
-		var calls int
+		var calls atomic.Int64
 		for i := range 3 {
 			c := bus.StageConfig{Capacity: 2}
 			r.stages = append(r.stages, bustest.Stage(t, b, fmt.Sprintf("r%d", i), c, func(_ context.Context, e *bus.Envelope) error {
-				if calls++; calls%3 == 0 {
-					return errors.Join(bus.RetryAfter(time.Duration(calls%2) * time.Millisecond))
+				if n := calls.Add(1); n%3 == 0 {
+					return bus.RetryAfter(time.Duration(n%2) * time.Millisecond)
 				}
 				time.Sleep(time.Millisecond)
 				return nil

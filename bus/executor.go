@@ -30,8 +30,8 @@ type executor struct {
 	ctx      context.Context //nolint:containedctx // the handlers' context, one for many calls
 	cancel   context.CancelCauseFunc
 	canceled atomic.Uint64 // the envelope whose call was cancelled by id; 0 is none
-	overdue  atomic.Int64 // bus clock at which the running call should have returned; 0 is none
-	begun    atomic.Int64 // bus clock at which the running call was started, if it is timed
+	overdue  atomic.Int64  // bus clock at which the running call should have returned; 0 is none
+	begun    atomic.Int64  // bus clock at which the running call was started, if it is timed
 	timeout  time.Duration
 
 	permit   bool
@@ -123,6 +123,9 @@ func (ex *executor) work() {
 		if e == nil {
 			ex.ended = true
 			return
+		}
+		if id := ex.canceled.Load(); id != 0 && id != e.id {
+			ex.renewContext() // it hit the call before just after its end
 		}
 		for {
 			ex.tally.delivered++

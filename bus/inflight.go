@@ -93,7 +93,7 @@ func (s *Stage) Cancel(id uint64) bool {
 		e := ex.handledLocked(w)
 		found := e != nil && e.id == id
 		if found {
-			ex.canceled.Store(true)
+			ex.canceled.Store(id)
 			ex.cancel(errCanceledByID)
 		}
 		ex.claim.Store(w)
