@@ -93,7 +93,9 @@ func TestOrderOfChecks(t *testing.T) {
 // TestEveryWayToPublishRefusesAlike refuses once through each way in.
 func TestEveryWayToPublishRefusesAlike(t *testing.T) {
 	ways := map[string]func(context.Context, *bus.Bus, *bus.Stage, *bus.Envelope) error{
-		"bus":   func(ctx context.Context, b *bus.Bus, _ *bus.Stage, e *bus.Envelope) error { return b.Publish(ctx, "s", e) },
+		"bus": func(ctx context.Context, b *bus.Bus, _ *bus.Stage, e *bus.Envelope) error {
+			return b.Publish(ctx, "s", e)
+		},
 		"stage": func(ctx context.Context, _ *bus.Bus, s *bus.Stage, e *bus.Envelope) error { return s.Publish(ctx, e) },
 		"try":   func(_ context.Context, _ *bus.Bus, s *bus.Stage, e *bus.Envelope) error { return s.TryPublish(e) },
 		"at": func(ctx context.Context, _ *bus.Bus, s *bus.Stage, e *bus.Envelope) error {

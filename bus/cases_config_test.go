@@ -43,14 +43,20 @@ func (l *logBuffer) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// TestB069NothingShowsAPayload: payloads and headers may hold secrets, so that
+// TestB069_NothingShowsAPayload: payloads and headers may hold secrets, so that
 // neither logs nor errors nor reports may show them.
-func TestB069NothingShowsAPayload(t *testing.T) {
+func TestB069_NothingShowsAPayload(t *testing.T) {
 	const secret = "hunter2"
 	var log logBuffer
+	var mu sync.Mutex // hooks and callbacks run on goroutines of the bus
 	var texts []string
+	add := func(text ...string) {
+		mu.Lock()
+		defer mu.Unlock()
+		texts = append(texts, text...)
+	}
 	hooks := bus.Hooks{
-		State: func(i bus.StateInfo) { texts = append(texts, i.Why) },
+		State: func(i bus.StateInfo) { add(i.Why) },
 	}
 	bustest.Run(t, bus.Config{Logger: log.logger(), Hooks: hooks}, func(t *testing.T, b *bus.Bus) {
 		s := bustest.Stage(t, b, "s", bus.StageConfig{Capacity: 1, Full: bus.Reject}, func(_ context.Context, e *bus.Envelope) error {
@@ -64,12 +70,12 @@ func TestB069NothingShowsAPayload(t *testing.T) {
 		bustest.Start(t, b)
 		e := bus.Envelope{Payload: secret, Headers: []bus.Header{{Name: "auth", Value: secret}}, OnDone: func(r bus.Result) {
 			if err := r.Error(); err != nil {
-				texts = append(texts, err.Error())
+				add(err.Error())
 			}
 		}}
 		note := func(err error) {
 			require.Error(t, err)
-			texts = append(texts, err.Error())
+			add(err.Error())
 		}
 		note(ints.TryPublish(&e))
 		s.Suspend(bus.Hold{})
@@ -82,12 +88,12 @@ func TestB069NothingShowsAPayload(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, hold.TryPublish(&e))
 		for _, l := range b.Letters().List(bus.LetterFilter{}) {
-			texts = append(texts, l.Error)
+			add(l.Error)
 		}
 		r, err := b.Shutdown(canceledContext(t))
 		note(err)
 		synctest.Wait()
-		texts = append(texts, r.String(), r.Stats.Account(), log.String())
+		add(r.String(), r.Stats.Account(), log.String())
 		require.Contains(t, log.String(), "panic contained")
 	})
 	require.Greater(t, len(texts), 8)
@@ -103,8 +109,8 @@ func canceledContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestB070NamesCannotBePaths: see also TestBadNames.
-func TestB070NamesCannotBePaths(t *testing.T) {
+// TestB070_NamesCannotBePaths: see also TestBadNames.
+func TestB070_NamesCannotBePaths(t *testing.T) {
 	b := newBus(t, bus.Config{})
 	for name, rule := range map[string]string{
 		"../x": "letter", "a/b": "letters", `a\b`: "letters", "": "empty", ".": "start", "x\x00y": "letters",
@@ -122,9 +128,9 @@ func TestB070NamesCannotBePaths(t *testing.T) {
 	finish(t, b)
 }
 
-// TestB071ZeroMeansTheDefault: the settings in force can be read back, and
+// TestB071_ZeroMeansTheDefault: the settings in force can be read back, and
 // every number out of bounds is refused with field, value and bound.
-func TestB071ZeroMeansTheDefault(t *testing.T) {
+func TestB071_ZeroMeansTheDefault(t *testing.T) {
 	b := newBus(t, bus.Config{})
 	c := addStage(t, b, "zero", bus.StageConfig{}, nil).Config()
 	require.Equal(t, bus.StageConfig{
@@ -174,7 +180,7 @@ func TestB071ZeroMeansTheDefault(t *testing.T) {
 	finish(t, b)
 }
 
-func TestB072TuneChangesWhatItNames(t *testing.T) {
+func TestB072_TuneChangesWhatItNames(t *testing.T) {
 	b := newBus(t, bus.Config{})
 	given := bus.StageConfig{
 		Capacity: 77, Concurrency: 3, Batch: 5, EgressCap: 2, Full: bus.DropNewest, HopTimeout: time.Minute,
@@ -200,7 +206,7 @@ func TestB072TuneChangesWhatItNames(t *testing.T) {
 	finish(t, b)
 }
 
-func TestB092DefaultsDoNotFollowTheProcessors(t *testing.T) {
+func TestB092_DefaultsDoNotFollowTheProcessors(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(before)
 	for _, procs := range []int{1, 4, 64} {
@@ -217,8 +223,8 @@ func TestB092DefaultsDoNotFollowTheProcessors(t *testing.T) {
 	}
 }
 
-// TestB097RefusalsSayWhatToDo provokes refusals and looks at their texts.
-func TestB097RefusalsSayWhatToDo(t *testing.T) {
+// TestB097_RefusalsSayWhatToDo provokes refusals and looks at their texts.
+func TestB097_RefusalsSayWhatToDo(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		shed := &bustest.Refuse{}
 		gate := bustest.NewGate()
@@ -263,9 +269,9 @@ func TestB097RefusalsSayWhatToDo(t *testing.T) {
 	})
 }
 
-// TestB099FloodsDoNotFloodTheLog: numbers are in the counters; the log has a
+// TestB099_FloodsDoNotFloodTheLog: numbers are in the counters; the log has a
 // few lines.
-func TestB099FloodsDoNotFloodTheLog(t *testing.T) {
+func TestB099_FloodsDoNotFloodTheLog(t *testing.T) {
 	n := scaled(2_000, 100_000)
 	var log logBuffer
 	bustest.Run(t, bus.Config{Logger: log.logger()}, func(t *testing.T, b *bus.Bus) {
@@ -297,8 +303,8 @@ func TestB099FloodsDoNotFloodTheLog(t *testing.T) {
 	})
 }
 
-// TestB099LoggerMayCallTheBus: no lock is held while a line is written.
-func TestB099LoggerMayCallTheBus(t *testing.T) {
+// TestB099_LoggerMayCallTheBus: no lock is held while a line is written.
+func TestB099_LoggerMayCallTheBus(t *testing.T) {
 	var s *bus.Stage
 	calls := 0
 	log := slog.New(logFunc{func() error {
@@ -322,6 +328,7 @@ func TestB099LoggerMayCallTheBus(t *testing.T) {
 		require.NoError(t, work.TryPublish(&bus.Envelope{}))
 		synctest.Wait()
 		require.Equal(t, 1, calls)
+		synctest.Wait()
 		st := bustest.RequireBalanced(t, b)
 		require.Equal(t, 1025, st.Stages[0].Capacity)
 		require.EqualValues(t, 1, st.DeadLettered)

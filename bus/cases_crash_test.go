@@ -18,9 +18,9 @@ import (
 	"github.com/sedabus/seda/retry"
 )
 
-// TestB080EverythingWhileOthersClose calls everything from many goroutines
+// TestB080_EverythingWhileOthersClose calls everything from many goroutines
 // while some of them shut the bus down.
-func TestB080EverythingWhileOthersClose(t *testing.T) {
+func TestB080_EverythingWhileOthersClose(t *testing.T) {
 	rounds := scaled(8, 200)
 	for round := range rounds {
 		b := newBus(t, bus.Config{MaxHandlers: round % 3})
@@ -128,9 +128,9 @@ func (w *world) anything(r *rand.Rand) {
 	}
 }
 
-// TestB081SubscriptionsChangeUnderDelivery changes subscriptions and handlers
+// TestB081_SubscriptionsChangeUnderDelivery changes subscriptions and handlers
 // from inside handlers, while subscribers write to their copies.
-func TestB081SubscriptionsChangeUnderDelivery(t *testing.T) {
+func TestB081_SubscriptionsChangeUnderDelivery(t *testing.T) {
 	b := newBus(t, bus.Config{})
 	topic := addStage(t, b, "topic", bus.StageConfig{Delivery: bus.PubSub}, nil)
 	var extra *bus.Stage
@@ -190,7 +190,7 @@ type counts map[string]int
 
 func (c counts) ClonePayload() any { return counts{"given": c["given"]} }
 
-func TestB081HandlerReplacesItself(t *testing.T) {
+func TestB081_HandlerReplacesItself(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		var s *bus.Stage
 		var first, second int
@@ -206,15 +206,16 @@ func TestB081HandlerReplacesItself(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, first)
 		require.Equal(t, 4, second, "the change is in force from the next envelope on")
+		synctest.Wait()
 		bustest.RequireBalanced(t, b)
 	})
 }
 
 type customPanic struct{ why string }
 
-// TestB082PanicsAreNacks: see also TestHooksThatMisbehave for hooks and
+// TestB082_PanicsAreNacks: see also TestHooksThatMisbehave for hooks and
 // callbacks.
-func TestB082PanicsAreNacks(t *testing.T) {
+func TestB082_PanicsAreNacks(t *testing.T) {
 	cause := errors.New("cause")
 	for name, misdeed := range map[string]func(){
 		"error":  func() { panic(cause) },
@@ -253,6 +254,7 @@ func TestB082PanicsAreNacks(t *testing.T) {
 				r, err = s.Call(t.Context(), &bus.Envelope{Payload: 1})
 				require.NoError(t, err)
 				require.Equal(t, bus.Completed, r.End, "the stage goes on")
+				synctest.Wait()
 				st := bustest.RequireBalanced(t, b).Stages[0]
 				require.EqualValues(t, 2, st.Panics)
 				require.EqualValues(t, 2, st.Nacked)
@@ -264,7 +266,7 @@ func TestB082PanicsAreNacks(t *testing.T) {
 	}
 }
 
-func TestB083StartAfterShutdownIsOneError(t *testing.T) {
+func TestB083_StartAfterShutdownIsOneError(t *testing.T) {
 	for range 20 {
 		bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 			s := bustest.Stage(t, b, "s", bus.StageConfig{}, acknowledge)
@@ -276,6 +278,7 @@ func TestB083StartAfterShutdownIsOneError(t *testing.T) {
 				require.ErrorIs(t, b.Start(), bus.ErrClosed)
 				require.ErrorIs(t, s.TryPublish(&bus.Envelope{}), bus.ErrClosed)
 			}
+			synctest.Wait()
 			st := bustest.RequireBalanced(t, b)
 			require.EqualValues(t, 1, st.Completed)
 		})
@@ -283,4 +286,31 @@ func TestB083StartAfterShutdownIsOneError(t *testing.T) {
 	b := newBus(t, bus.Config{})
 	require.NoError(t, b.Close(), "never started")
 	require.ErrorIs(t, b.Start(), bus.ErrClosed)
+}
+
+// TestB080_TopicsOwnHopsPark: what a pub/sub stage passes on may have to wait
+// for room, which is booked apart from copies that wait.
+func TestB080_TopicsOwnHopsPark(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		topic := bustest.Stage(t, b, "topic", bus.StageConfig{Delivery: bus.PubSub}, nil)
+		_, err := topic.Subscribe("a", bus.StageConfig{}, bus.LagWait, acknowledge)
+		require.NoError(t, err)
+		gate := bustest.NewGate()
+		bustest.Stage(t, b, "next", bus.StageConfig{Capacity: 1}, gate.Handler(nil))
+		bustest.Start(t, b)
+		for range 6 {
+			require.NoError(t, topic.Publish(t.Context(), &bus.Envelope{Slip: bus.Via("next")}))
+			synctest.Wait()
+		}
+		st := bustest.RequireBalanced(t, b)
+		require.Positive(t, st.Stages[0].Parked)
+		gate.Open()
+		synctest.Wait()
+		st = bustest.RequireBalanced(t, b)
+		for _, x := range st.Stages { x.Wait, x.Service = bus.Timing{}, bus.Timing{}; t.Logf("%+v", x) }
+		require.EqualValues(t, 6, st.Completed)
+		require.Zero(t, st.Pending)
+		require.EqualValues(t, 6, st.Stages[0].Hopped)
+		require.Zero(t, st.Stages[0].Lagging)
+	})
 }

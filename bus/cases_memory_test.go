@@ -26,7 +26,7 @@ func scaled(n, long int) int {
 	return n
 }
 
-func TestB053WaitingPublishersAreBounded(t *testing.T) {
+func TestB053_WaitingPublishersAreBounded(t *testing.T) {
 	const waiters, publishers = 100, 1000
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		gate := bustest.NewGate()
@@ -62,7 +62,7 @@ func TestB053WaitingPublishersAreBounded(t *testing.T) {
 	})
 }
 
-func TestB054OpenDeliveriesAreBounded(t *testing.T) {
+func TestB054_OpenDeliveriesAreBounded(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		const capacity = 50
 		s := bustest.Stage(t, b, "pull", bus.StageConfig{Pull: true, Capacity: capacity, Full: bus.Reject}, nil)
@@ -79,6 +79,7 @@ func TestB054OpenDeliveriesAreBounded(t *testing.T) {
 		}
 		require.Equal(t, capacity, open, "MaxOutstanding is the capacity by default")
 		require.Equal(t, 10_000-2*capacity, refused)
+		synctest.Wait()
 		st := bustest.RequireBalanced(t, b).Stages[0]
 		require.Equal(t, capacity, st.InFlight)
 		require.Equal(t, capacity, st.Depth)
@@ -103,10 +104,10 @@ func blob(collected *atomic.Int64) *[1024]byte {
 	return p
 }
 
-// TestB055BurstGivesItsMemoryBack fills a queue of every kind, empties it, and
+// TestB055_BurstGivesItsMemoryBack fills a queue of every kind, empties it, and
 // looks at what is left. Virtual time does not matter here, so that there is no
 // bubble, in which cleanups would not run.
-func TestB055BurstGivesItsMemoryBack(t *testing.T) {
+func TestB055_BurstGivesItsMemoryBack(t *testing.T) {
 	n := scaled(5_000, 200_000)
 	hold := bus.StageConfig{Capacity: n, NoHandler: bus.NoHandlerHold}
 	with := func(change func(*bus.StageConfig)) bus.StageConfig {
@@ -196,7 +197,7 @@ func emptyBurst(t *testing.T, b *bus.Bus, s *bus.Stage, name string) {
 	}
 }
 
-func TestB056DeadLettersAreBounded(t *testing.T) {
+func TestB056_DeadLettersAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		bounds  bus.LetterBounds
 		payload []byte
@@ -235,13 +236,14 @@ func TestB056DeadLettersAreBounded(t *testing.T) {
 				require.Zero(t, st.Count, "age")
 				require.Zero(t, st.Bytes)
 				require.EqualValues(t, 1000, st.Evicted)
+				synctest.Wait()
 				require.EqualValues(t, 1000, bustest.RequireBalanced(t, b).DeadLettered, "the account does not forget")
 			})
 		})
 	}
 }
 
-func TestB058DelayedWorkCountsInTheCapacity(t *testing.T) {
+func TestB058_DelayedWorkCountsInTheCapacity(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		const capacity, concurrency = 100, 3
 		s := bustest.Stage(t, b, "s", bus.StageConfig{

@@ -41,7 +41,7 @@ func (c *callTimes) waits() (out []time.Duration) {
 	return out
 }
 
-func TestB048BackoffNeverOverflows(t *testing.T) {
+func TestB048_BackoffNeverOverflows(t *testing.T) {
 	for _, p := range []retry.Policy{
 		{Kind: retry.Exponential, Base: time.Second, Factor: 2, Cap: time.Minute},
 		{Kind: retry.Exponential, Base: time.Second, Factor: 1.5, Cap: time.Minute},
@@ -62,9 +62,9 @@ func TestB048BackoffNeverOverflows(t *testing.T) {
 	}
 }
 
-// TestB048AttemptsSaturate drives one envelope through more attempts than its
+// TestB048_AttemptsSaturate drives one envelope through more attempts than its
 // counter can hold.
-func TestB048AttemptsSaturate(t *testing.T) {
+func TestB048_AttemptsSaturate(t *testing.T) {
 	const attempts = math.MaxUint16 + 100
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		calls, highest := 0, 0
@@ -84,11 +84,12 @@ func TestB048AttemptsSaturate(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, attempts, calls)
 		require.Equal(t, math.MaxUint16, highest)
+		synctest.Wait()
 		require.EqualValues(t, 1, bustest.RequireBalanced(t, b).Completed)
 	})
 }
 
-func TestB049JitterStaysInBounds(t *testing.T) {
+func TestB049_JitterStaysInBounds(t *testing.T) {
 	for _, jitter := range []retry.Jitter{retry.NoJitter, retry.Full, retry.Equal, retry.Decorrelated} {
 		for _, p := range []retry.Policy{
 			{Kind: retry.Exponential, Base: 100 * time.Millisecond, Cap: 200 * time.Millisecond, Jitter: jitter},
@@ -121,7 +122,7 @@ func TestB049JitterStaysInBounds(t *testing.T) {
 	finish(t, b)
 }
 
-func TestB050FirstWaitIsTheBase(t *testing.T) {
+func TestB050_FirstWaitIsTheBase(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		calls := callTimes{start: time.Now()}
 		s := bustest.Stage(t, b, "s", bus.StageConfig{Retry: retry.Policy{
@@ -133,6 +134,7 @@ func TestB050FirstWaitIsTheBase(t *testing.T) {
 		require.Equal(t, bus.DeadLettered, r.End)
 		require.Equal(t, 4, r.Attempts, "one call and three retries")
 		require.Equal(t, []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond}, calls.waits())
+		synctest.Wait()
 		st := bustest.RequireBalanced(t, b).Stages[0]
 		require.EqualValues(t, 4, st.Delivered)
 		require.EqualValues(t, 4, st.Nacked)
@@ -140,9 +142,9 @@ func TestB050FirstWaitIsTheBase(t *testing.T) {
 	})
 }
 
-// TestB052SuccessStartsTheWaitsAnew alternates failures and successes, over
+// TestB052_SuccessStartsTheWaitsAnew alternates failures and successes, over
 // envelopes of one stage and over redrives of one envelope.
-func TestB052SuccessStartsTheWaitsAnew(t *testing.T) {
+func TestB052_SuccessStartsTheWaitsAnew(t *testing.T) {
 	const base = 10 * time.Millisecond
 	policy := retry.Policy{MaxAttempts: 11, Kind: retry.Exponential, Base: base, Cap: time.Hour}
 	t.Run("stage", func(t *testing.T) {
@@ -166,6 +168,7 @@ func TestB052SuccessStartsTheWaitsAnew(t *testing.T) {
 				require.Equal(t, base, waits[0])
 				require.Equal(t, base<<9, waits[9])
 			}
+			synctest.Wait()
 			bustest.RequireBalanced(t, b)
 		})
 	})

@@ -16,9 +16,9 @@ import (
 	"github.com/sedabus/seda/retry"
 )
 
-// TestB074RetriesComeBeforeTheDeadLetter sets retries and dead-letter stage in
+// TestB074_RetriesComeBeforeTheDeadLetter sets retries and dead-letter stage in
 // either order: the order must not matter.
-func TestB074RetriesComeBeforeTheDeadLetter(t *testing.T) {
+func TestB074_RetriesComeBeforeTheDeadLetter(t *testing.T) {
 	policy := retry.Policy{MaxAttempts: 3}
 	for name, c := range map[string]struct {
 		config bus.StageConfig
@@ -58,13 +58,14 @@ func TestB074RetriesComeBeforeTheDeadLetter(t *testing.T) {
 				stored := len(b.Letters().List(bus.LetterFilter{}))
 				require.EqualValues(t, 1, letters.Load()+int64(stored), "exactly one letter")
 				require.Equal(t, c.config.DeadLetterTo == "", stored == 1)
+				synctest.Wait()
 				bustest.RequireBalanced(t, b)
 			})
 		})
 	}
 }
 
-func TestB075DefaultsEndARefusedEnvelope(t *testing.T) {
+func TestB075_DefaultsEndARefusedEnvelope(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		calls := 0
 		s := bustest.Stage(t, b, "s", bus.StageConfig{}, bus.Bool(func(context.Context, *bus.Envelope) bool {
@@ -76,15 +77,16 @@ func TestB075DefaultsEndARefusedEnvelope(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
 		require.Equal(t, 1, calls)
+		synctest.Wait()
 		st := bustest.RequireBalanced(t, b)
 		require.EqualValues(t, 1, st.DeadLettered)
 		require.Equal(t, 1, st.Letters.Count)
 	})
 }
 
-// TestB075RetriesPauseByDefault: a policy that says how to wait but not how
+// TestB075_RetriesPauseByDefault: a policy that says how to wait but not how
 // long waits all the same, and ends.
-func TestB075RetriesPauseByDefault(t *testing.T) {
+func TestB075_RetriesPauseByDefault(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		calls := callTimes{start: time.Now()}
 		s := bustest.Stage(t, b, "s", bus.StageConfig{
@@ -97,7 +99,7 @@ func TestB075RetriesPauseByDefault(t *testing.T) {
 	})
 }
 
-func TestB076RingsOfDeadLetterStagesAreRefused(t *testing.T) {
+func TestB076_RingsOfDeadLetterStagesAreRefused(t *testing.T) {
 	b := newBus(t, bus.Config{})
 	_, err := b.Stage("a", bus.StageConfig{DeadLetterTo: "a"})
 	require.ErrorIs(t, err, bus.ErrInvalid)
@@ -117,9 +119,9 @@ func TestB076RingsOfDeadLetterStagesAreRefused(t *testing.T) {
 	finish(t, b)
 }
 
-// TestB076FullDeadLetterStage: a letter never waits, is never refused for
+// TestB076_FullDeadLetterStage: a letter never waits, is never refused for
 // good, and never pushes others out, whatever the policy of its stage.
-func TestB076FullDeadLetterStage(t *testing.T) {
+func TestB076_FullDeadLetterStage(t *testing.T) {
 	for _, full := range []bus.FullPolicy{bus.Block, bus.Reject, bus.DropNewest, bus.DropOldest} {
 		t.Run(full.String(), func(t *testing.T) {
 			bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
@@ -142,7 +144,7 @@ func TestB076FullDeadLetterStage(t *testing.T) {
 	}
 }
 
-func TestB076FailingDeadLetterHandlerEndsInTheStore(t *testing.T) {
+func TestB076_FailingDeadLetterHandlerEndsInTheStore(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		bustest.Stage(t, b, "last", bus.StageConfig{}, fails)
 		bustest.Stage(t, b, "letters", bus.StageConfig{DeadLetterTo: "last", Retry: retry.Policy{MaxAttempts: 2}}, fails)
@@ -163,8 +165,8 @@ func TestB076FailingDeadLetterHandlerEndsInTheStore(t *testing.T) {
 	})
 }
 
-// TestB077ShutdownCostsNoAttempt: an interrupted handler has not failed.
-func TestB077ShutdownCostsNoAttempt(t *testing.T) {
+// TestB077_ShutdownCostsNoAttempt: an interrupted handler has not failed.
+func TestB077_ShutdownCostsNoAttempt(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		gate := bustest.NewGate()
 		s := bustest.Stage(t, b, "s", bus.StageConfig{Concurrency: 3}, gate.Handler(nil))
@@ -186,6 +188,7 @@ func TestB077ShutdownCostsNoAttempt(t *testing.T) {
 		}
 		require.Len(t, r.Abandoned, 5)
 		require.Len(t, r.Stuck, 3)
+		synctest.Wait()
 		st := bustest.RequireBalanced(t, b)
 		require.Zero(t, st.DeadLettered)
 		require.Zero(t, st.Letters.Added)
@@ -194,8 +197,8 @@ func TestB077ShutdownCostsNoAttempt(t *testing.T) {
 	})
 }
 
-// TestB078NobodyHandlesIt: see also TestSlipsThatLeadNowhere.
-func TestB078NobodyHandlesIt(t *testing.T) {
+// TestB078_NobodyHandlesIt: see also TestSlipsThatLeadNowhere.
+func TestB078_NobodyHandlesIt(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		calls := 0
 		count := func(context.Context, *bus.Envelope) error { calls++; return nil }
@@ -222,6 +225,7 @@ func TestB078NobodyHandlesIt(t *testing.T) {
 		require.Equal(t, 1, r.Attempts)
 
 		require.Equal(t, 2, calls)
+		synctest.Wait()
 		st := bustest.RequireBalanced(t, b)
 		for _, stage := range st.Stages {
 			require.Zero(t, stage.Retried, stage.Name)
@@ -229,7 +233,7 @@ func TestB078NobodyHandlesIt(t *testing.T) {
 	})
 }
 
-func TestB079OutageLongerThanTheRetryTime(t *testing.T) {
+func TestB079_OutageLongerThanTheRetryTime(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		const n = 1000
 		start := time.Now()

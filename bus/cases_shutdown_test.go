@@ -27,7 +27,7 @@ func fill(t *testing.T, s *bus.Stage, n, handlers int, done func(bus.Result)) {
 	}
 }
 
-func TestB084RunDrainsWithinItsGrace(t *testing.T) {
+func TestB084_RunDrainsWithinItsGrace(t *testing.T) {
 	for name, stuck := range map[string]bool{"drains": false, "stuck": true} {
 		t.Run(name, func(t *testing.T) {
 			bustest.Run(t, bus.Config{Grace: 5 * time.Second}, func(t *testing.T, b *bus.Bus) {
@@ -70,9 +70,9 @@ func TestB084RunDrainsWithinItsGrace(t *testing.T) {
 	}
 }
 
-// TestB084SecondSignalEndsTheWait: a second shutdown with less time, or a
+// TestB084_SecondSignalEndsTheWait: a second shutdown with less time, or a
 // Close, ends the first.
-func TestB084SecondSignalEndsTheWait(t *testing.T) {
+func TestB084_SecondSignalEndsTheWait(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		gate := bustest.NewGate()
 		s := bustest.Stage(t, b, "s", bus.StageConfig{}, gate.Handler(nil))
@@ -88,11 +88,12 @@ func TestB084SecondSignalEndsTheWait(t *testing.T) {
 		require.ErrorIs(t, b.Close(), bus.ErrNotDrained)
 		require.ErrorIs(t, <-ended, bus.ErrNotDrained)
 		require.Equal(t, time.Second, time.Since(start))
+		synctest.Wait()
 		require.EqualValues(t, 3, bustest.RequireBalanced(t, b).Abandoned)
 	})
 }
 
-func TestB084NothingRunningEndsAtOnce(t *testing.T) {
+func TestB084_NothingRunningEndsAtOnce(t *testing.T) {
 	bustest.Run(t, bus.Config{Grace: time.Hour}, func(t *testing.T, b *bus.Bus) {
 		bustest.Stage(t, b, "s", bus.StageConfig{}, acknowledge)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -103,7 +104,7 @@ func TestB084NothingRunningEndsAtOnce(t *testing.T) {
 	})
 }
 
-func TestB085HandlerIgnoresItsContext(t *testing.T) {
+func TestB085_HandlerIgnoresItsContext(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		returned := false
 		s := bustest.Stage(t, b, "s", bus.StageConfig{HandlerTimeout: 10 * time.Second}, func(context.Context, *bus.Envelope) error {
@@ -114,8 +115,10 @@ func TestB085HandlerIgnoresItsContext(t *testing.T) {
 		bustest.Start(t, b)
 		fill(t, s, 2, 1, nil)
 		time.Sleep(9 * time.Second)
+		synctest.Wait()
 		require.Zero(t, bustest.RequireBalanced(t, b).Stages[0].Stuck)
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		require.Equal(t, 1, bustest.RequireBalanced(t, b).Stages[0].Stuck, "over its limit")
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -133,6 +136,7 @@ func TestB085HandlerIgnoresItsContext(t *testing.T) {
 		require.Len(t, r.Abandoned, 2)
 		require.Contains(t, r.String(), "12s")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.True(t, returned)
 		synctest.Wait()
 		st := bustest.RequireBalanced(t, b)
@@ -141,7 +145,7 @@ func TestB085HandlerIgnoresItsContext(t *testing.T) {
 	})
 }
 
-func TestB086TwoDrainsWaitForEverything(t *testing.T) {
+func TestB086_TwoDrainsWaitForEverything(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		seen := map[uint64]int{}
 		s := bustest.Stage(t, b, "s", bus.StageConfig{
@@ -178,15 +182,16 @@ func TestB086TwoDrainsWaitForEverything(t *testing.T) {
 		for id, n := range seen {
 			require.LessOrEqual(t, n, 2, id)
 		}
+		synctest.Wait()
 		st := bustest.RequireBalanced(t, b).Stages[0]
 		require.EqualValues(t, 121, st.Delivered)
 		require.EqualValues(t, 10, st.Retried)
 	})
 }
 
-// TestB086NoWaitForWhatIsDueAfterTheDeadline: the rest is drained, and what
+// TestB086_NoWaitForWhatIsDueAfterTheDeadline: the rest is drained, and what
 // could not come in time is reported at once.
-func TestB086NoWaitForWhatIsDueAfterTheDeadline(t *testing.T) {
+func TestB086_NoWaitForWhatIsDueAfterTheDeadline(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		s := bustest.Stage(t, b, "s", bus.StageConfig{}, acknowledge)
 		bustest.Start(t, b)
@@ -205,7 +210,7 @@ func TestB086NoWaitForWhatIsDueAfterTheDeadline(t *testing.T) {
 	})
 }
 
-func TestB087ContextOfRunEndsWhileWorkIsQueued(t *testing.T) {
+func TestB087_ContextOfRunEndsWhileWorkIsQueued(t *testing.T) {
 	bustest.Run(t, bus.Config{Grace: 2 * time.Second}, func(t *testing.T, b *bus.Bus) {
 		gate := bustest.NewGate()
 		s := bustest.Stage(t, b, "s", bus.StageConfig{}, gate.Handler(nil))
@@ -236,6 +241,7 @@ func TestB087ContextOfRunEndsWhileWorkIsQueued(t *testing.T) {
 		require.ErrorIs(t, err, bus.ErrNotDrained)
 		require.Len(t, r.Abandoned, 4)
 		require.Len(t, r.Stuck, 1)
+		synctest.Wait()
 		require.Zero(t, bustest.RequireBalanced(t, b).Pending)
 	})
 }
