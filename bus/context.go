@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"time"
 
-	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -55,7 +54,7 @@ func (b *Bus) isInside(ctx context.Context) bool {
 func (ex *executor) callTimed(e *Envelope) error {
 	s := ex.stage
 	now := s.bus.clock.Tick()
-	if e.deadline != 0 && s.bus.expired(e.deadline, now) && !faults.On(faults.DeadlineIgnored) {
+	if e.deadline != 0 && s.bus.expired(e.deadline, now) {
 		ex.tally.delivered--
 		return errExpiredAtStart
 	}

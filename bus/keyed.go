@@ -218,7 +218,7 @@ func (k *keyed) holdForRetry(ex *executor, key string) {
 func (k *keyed) evict(p *queue.Pool[Envelope], victim *Envelope) bool {
 	var from *fifo
 	consider := func(q *fifo) {
-		if e := q.Front(); e != nil && (from == nil || e.entered < from.Front().entered) {
+		if e := q.Front(); e != nil && (from == nil || e.before(from.Front())) {
 			from = q
 		}
 	}
@@ -234,6 +234,12 @@ func (k *keyed) evict(p *queue.Pool[Envelope], victim *Envelope) bool {
 	from.Pop(p, victim)
 	k.n--
 	return true
+}
+
+// before says whether e entered before o: the clock is coarse, so that ids
+// decide between those of one tick.
+func (e *Envelope) before(o *Envelope) bool {
+	return e.entered < o.entered || (e.entered == o.entered && e.id < o.id)
 }
 
 // all calls f for every envelope that waits.

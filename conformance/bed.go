@@ -73,7 +73,7 @@ func (d *bed) drain() {
 }
 
 // mustDrain is for cases in which nothing may be left.
-func (d *bed) mustDrain() bus.Report {
+func (d *bed) mustDrain() {
 	d.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -81,7 +81,6 @@ func (d *bed) mustDrain() bus.Report {
 	if err != nil {
 		d.Fatalf("not drained: %v\n%s", err, r.String())
 	}
-	return r
 }
 
 func (d *bed) balanced(st *bus.Stats) {
@@ -93,7 +92,7 @@ func (d *bed) balanced(st *bus.Stats) {
 
 // rest lets everything come to rest. It is long enough for the bus to see that
 // a handler is held up, and shorter than any bound that a case sets.
-func (d *bed) rest() {
+func rest() {
 	time.Sleep(10 * time.Millisecond)
 	synctest.Wait()
 }
@@ -102,7 +101,7 @@ func (d *bed) rest() {
 // balance.
 func (d *bed) stats() *bus.Stats {
 	d.Helper()
-	d.rest()
+	rest()
 	st := bustest.RequireBalanced(d.T, d.bus)
 	return &st
 }
@@ -263,7 +262,7 @@ func (d *bed) result(n int) (r bus.Result, ok bool) {
 // wantEnd checks how n ended, after everything has come to rest.
 func (d *bed) wantEnd(n int, end bus.End, why reason.Reason) {
 	d.Helper()
-	d.rest()
+	rest()
 	r, ok := d.result(n)
 	if !ok {
 		d.Errorf("accepted envelope %d got no Result, want %v (%v)", n, end, why)

@@ -24,15 +24,19 @@ const producers = 6
 func contention() []check {
 	return []check{
 		{name: "ExactlyOnce", real: func(t *testing.T, d *bed) {
+			t.Helper()
 			contend(t, d, bus.StageConfig{Concurrency: 4, Capacity: 64})
 		}},
 		{name: "ExactlyOnceInClasses", real: func(t *testing.T, d *bed) {
+			t.Helper()
 			contend(t, d, bus.StageConfig{Concurrency: 4, Capacity: 64, Classes: []bus.Class{{Name: "high"}, {Name: "low"}}})
 		}},
 		{name: "OneKeyAtATime", real: func(t *testing.T, d *bed) {
+			t.Helper()
 			contend(t, d, bus.StageConfig{Concurrency: 4, Capacity: 64, Order: bus.ByKey})
 		}},
 		{name: "OverHops", real: func(t *testing.T, d *bed) {
+			t.Helper()
 			contend(t, d, bus.StageConfig{Concurrency: 2, Capacity: 16}, "b", "c")
 		}},
 		{name: "WithRetries", real: contendWithRetries},
@@ -51,6 +55,7 @@ type ticks struct {
 }
 
 func newTicks(t *testing.T, each int, keyed bool) *ticks {
+	t.Helper()
 	k := &ticks{t: t, each: each, keyed: keyed, counts: make([]atomic.Int32, producers*each)}
 	for p := range k.last {
 		k.last[p].Store(-1)
@@ -86,6 +91,7 @@ func (k *ticks) check() {
 // contend lets producers publish at once, to a stage of config c or through
 // several.
 func contend(t *testing.T, d *bed, c bus.StageConfig, via ...string) {
+	t.Helper()
 	each := long(500, 20_000)
 	k := newTicks(t, each, c.Order == bus.ByKey)
 	b := d.kit.New(t, bus.Config{})
@@ -133,6 +139,7 @@ func produce(t *testing.T, d *bed, s *bus.Stage, each int, slip bus.Slip) {
 // contendWithRetries: every fifth envelope fails once; each is acknowledged
 // once.
 func contendWithRetries(t *testing.T, d *bed) {
+	t.Helper()
 	each := long(300, 10_000)
 	k := newTicks(t, each, false)
 	b := d.kit.New(t, bus.Config{})

@@ -150,6 +150,7 @@ func lifecycle() []check {
 // nothingLeft makes and ends buses in every way that there is and counts
 // goroutines.
 func nothingLeft(t *testing.T, d *bed) {
+	t.Helper()
 	oneLife(t, d, 0) // what the first use of anything starts
 	before := runtime.NumGoroutine()
 	for i := range long(20, 200) {
@@ -166,6 +167,7 @@ func nothingLeft(t *testing.T, d *bed) {
 }
 
 func oneLife(t *testing.T, d *bed, i int) {
+	t.Helper()
 	b := d.kit.New(t, bus.Config{Hooks: bus.Hooks{Drop: func([]bus.DropInfo) {}}})
 	handled := make(chan struct{}, 64)
 	s := bustest.Stage(t, b, "work", bus.StageConfig{Concurrency: 4}, func(_ context.Context, e *bus.Envelope) error {

@@ -48,7 +48,7 @@ func (x explosion) explode() {
 	case panicsText:
 		panic("on purpose") //nolint:forbidigo // what the bus has to contain
 	case panicsNil:
-		panic(nil) //nolint:forbidigo,govet,staticcheck // what the bus has to contain
+		panic(nil) //nolint:forbidigo,govet // what the bus has to contain
 	case panicsError:
 		panic(errThrown) //nolint:forbidigo // what the bus has to contain
 	case goexits:
@@ -60,18 +60,18 @@ func (x explosion) explode() {
 // one and in chunks.
 func handlersExplode(d *bed, kinds ...explosion) {
 	const each = 30
-	explode := func(_ context.Context, e *bus.Envelope) error {
+	explode := func(ctx context.Context, e *bus.Envelope) error {
 		if n := number(e); n%3 == 0 {
 			kinds[n/3%len(kinds)].explode()
 		}
-		return d.note(nil, e) //nolint:staticcheck // it has no use for a context
+		return d.note(ctx, e)
 	}
 	single := d.stage("single", bus.StageConfig{Concurrency: 2, Batch: 1}, explode)
 	chunks := d.stage("chunks", bus.StageConfig{Batch: 16}, explode)
 	d.start()
 	d.queued(single, func() { d.mustPublish(single, 0, each) })
 	d.queued(chunks, func() { d.mustPublish(chunks, each, 2*each) })
-	d.rest()
+	rest()
 	for n := range 2 * each {
 		r, ok := d.result(n)
 		if n%3 != 0 {

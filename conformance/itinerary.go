@@ -219,7 +219,7 @@ func wedgedAlone(d *bed, c bus.StageConfig) {
 		}
 		synctest.Wait()
 	}
-	d.rest()
+	rest()
 	sameOrder(d, "handled, with nothing left behind the wedged handler", sorted(d.seen()), upTo(0, all))
 	gate.Open()
 	d.mustDrain()
@@ -241,13 +241,13 @@ func roomBehindWedged(d *bed) {
 	for n := first; n < first+blocked; n++ {
 		go func() { _ = d.publish(s, d.env(n)) }()
 	}
-	d.rest()
+	rest()
 	gate.Pass(1)
-	d.rest()
+	rest()
 	sameOrder(d, "handled before the wedged one", d.seen(), upTo(0, 4))
 	equal(d, "places left free although publishers wait", capacity-d.stageStats(s).Depth, 0)
 	gate.Open()
-	d.rest()
+	rest()
 	d.mustDrain()
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -44,7 +45,7 @@ func moreStagesThanPermits(d *bed) {
 func oneWorker(d *bed) {
 	c := bus.StageConfig{Capacity: 1, Concurrency: 2, HopTimeout: time.Hour}
 	a := d.stage("a", c, returns(nil))
-	d.stage("b", c, d.retriesOnce())
+	d.stage("b", c, retriesOnce())
 	last := d.stage("c", c, nil)
 	side := d.stage("side", c, d.note)
 	if err := last.Handle(d.noting(func(ctx context.Context, e *bus.Envelope) error {
@@ -71,7 +72,7 @@ func oneWorker(d *bed) {
 }
 
 // retriesOnce is a handler that asks once for a retry a second later.
-func (d *bed) retriesOnce() bus.Handler {
+func retriesOnce() bus.Handler {
 	return func(_ context.Context, e *bus.Envelope) error {
 		if e.Attempt() == 1 && number(e)%2 == 0 {
 			return bus.RetryAfter(time.Second)
@@ -101,18 +102,22 @@ func everyStageKeepsAShare(d *bed) {
 // others have their turn.
 func busyStagesTakeTurns(d *bed) {
 	var endless *bus.Stage
-	n := 0
+	var waiting atomic.Bool // the other stage has lined up
+	n := 0                  // handlers since then
 	endless = d.stage("endless", bus.StageConfig{}, func(ctx context.Context, _ *bus.Envelope) error {
-		if n++; n > 10_000 {
+		if waiting.Load() {
+			n++
+		}
+		if n > 10_000 {
 			return nil
 		}
 		return endless.Publish(ctx, &bus.Envelope{})
 	})
-	other := d.stage("other", bus.StageConfig{}, func(_ context.Context, e *bus.Envelope) error {
+	other := d.stage("other", bus.StageConfig{}, func(ctx context.Context, e *bus.Envelope) error {
 		if n > 5_000 {
 			d.Errorf("a stage was starved: envelope %d waited for %d handlers of another one", number(e), n)
 		}
-		return d.note(nil, e) //nolint:staticcheck // it has no use for a context
+		return d.note(ctx, e)
 	})
 	d.start()
 	endless.Suspend(bus.Hold{})
@@ -123,6 +128,7 @@ func busyStagesTakeTurns(d *bed) {
 	d.mustPublish(other, 0, 20)
 	endless.Resume("")
 	other.Resume("")
+	waiting.Store(true)
 	synctest.Wait()
 	equal(d, "handled beside a stage that never runs dry", len(d.seen()), 20)
 	d.mustDrain()
@@ -268,7 +274,7 @@ func heldUntilSubscribed(d *bed) {
 	d.mustPublish(topic, 0, 3)
 	equal(d, "held", d.stageStats(topic).Depth, 3)
 	d.subscribe(topic, "first", bus.StageConfig{}, d.note)
-	d.rest()
+	rest()
 	sameOrder(d, "handled by the first subscriber", d.seen(), upTo(0, 3))
 	d.mustDrain()
 }

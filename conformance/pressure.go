@@ -74,7 +74,7 @@ func blockServesInOrder(d *bed) {
 	equal(d, "waiting publishers after one place came free", d.stageStats(s).Waiters, waiting-1)
 	d.want(d.try(s, d.env(99)) != nil, "a newcomer took a place although publishers wait")
 	gate.Open()
-	d.rest()
+	rest()
 	d.mustDrain()
 	sameOrder(d, "order of publishers that waited", d.seen(), upTo(0, first+waiting))
 }

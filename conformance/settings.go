@@ -172,7 +172,7 @@ func (d *bed) tuned(s *bus.Stage, change func(*bus.StageConfig)) {
 	if err := s.Tune(change); err != nil {
 		d.Fatal(err)
 	}
-	d.rest()
+	rest()
 }
 
 func resizeConcurrency(d *bed) {
@@ -186,7 +186,7 @@ func resizeConcurrency(d *bed) {
 	equal(d, "handlers that a lower concurrency left alone", gate.Waiting(), 8)
 	for range 20 {
 		gate.Pass(1)
-		d.rest()
+		rest()
 		d.want(gate.Waiting() <= max(2, 8-gate.Passed()), "more handlers than the new concurrency of 2: %d after %d ended", gate.Waiting(), gate.Passed())
 	}
 	equal(d, "handlers at the new concurrency", gate.Waiting(), 2)
@@ -234,7 +234,10 @@ func changePolicy(d *bed) {
 	}
 	d.tuned(s, func(c *bus.StageConfig) { c.Capacity = 4 })
 	equal(d, "publishers let in by a higher capacity", len(errs), 2)
-	d.want(<-errs == nil && <-errs == nil, "a publisher let in by a higher capacity got an error")
+	for range 2 {
+		err := <-errs
+		d.want(err == nil, "a publisher let in by a higher capacity got %v", err)
+	}
 	d.tuned(s, func(c *bus.StageConfig) { c.Full = bus.Reject })
 	equal(d, "publishers answered by a change of the full policy", len(errs), 2)
 	for range 2 {
@@ -259,13 +262,13 @@ func resizeMaxHandlers(d *bed) {
 		if err := d.bus.Tune(func(c *bus.Config) { c.MaxHandlers = n }); err != nil {
 			d.Fatal(err)
 		}
-		d.rest()
+		rest()
 	}
 	tune(2)
 	equal(d, "handlers that a lower bus-wide limit left alone", gate.Waiting(), 6)
 	for range 12 {
 		gate.Pass(1)
-		d.rest()
+		rest()
 	}
 	equal(d, "handlers at the new bus-wide limit", gate.Waiting(), 2)
 	tune(4)

@@ -31,12 +31,14 @@ const (
 	AbandonUncounted  Name = "abandon-uncounted"   // what a shutdown gives up is not counted
 	LateHops          Name = "late-hops"           // a handler that returns after the end settles its envelope
 	ConfigUnchecked   Name = "config-unchecked"    // settings are not validated
+	ConflictIgnored   Name = "conflict-ignored"    // a second registration with other settings does nothing
 	ExecutorStays     Name = "executor-stays"      // an executor's goroutine does not end
 	ReportAgain       Name = "report-again"        // a second shutdown gets no report
 	DeliverTwice      Name = "deliver-twice"       // now and then a handler gets an envelope twice
 	KeysMixed         Name = "keys-mixed"          // envelopes of one key run at the same time
 	HopIsPublish      Name = "hop-is-publish"      // a hop is lost when admission is closed or paused
 	LetterKeepsSlip   Name = "letter-keeps-slip"   // a dead letter goes on with its old slip
+	AckSilent         Name = "ack-silent"          // an envelope that completes gets no Result
 	VictimSilent      Name = "victim-silent"       // a dropped envelope gets no Result
 	ResultTwice       Name = "result-twice"        // a dead letter gets two Results
 	RetryToTail       Name = "retry-to-tail"       // an immediate retry goes to the end of the queue
@@ -51,7 +53,7 @@ const (
 	NoDefault         Name = "no-default"          // the capacity has no default
 	HeadersShared     Name = "headers-shared"      // subscribers share one array of headers
 	CopyFailureLost   Name = "copy-failure-lost"   // a publish completes although a copy failed
-	DeadlineIgnored   Name = "deadline-ignored"    // nobody looks at the deadline when an envelope is started
+	DeadlineIgnored   Name = "deadline-ignored"    // no deadline ever passes
 	ResizeIgnored     Name = "resize-ignored"      // a lower concurrency does not take effect
 	ShrinkDrops       Name = "shrink-drops"        // a lower capacity throws the surplus away
 )
