@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -104,10 +105,10 @@ func (b *Bus) Name() string { return b.cfg.Name }
 // other settings it is an error, as are settings out of bounds, all faults at
 // once.
 func (b *Bus) Stage(name string, c StageConfig) (*Stage, error) {
-	return b.register(name, c, nil)
+	return b.register(name, c)
 }
 
-func (b *Bus) register(name string, c StageConfig, t *topic) (*Stage, error) {
+func (b *Bus) register(name string, c StageConfig) (*Stage, error) {
 	if err := errors.Join(checkName(name), c.validate(name)); err != nil {
 		return nil, err
 	}
@@ -129,11 +130,7 @@ func (b *Bus) register(name string, c StageConfig, t *topic) (*Stage, error) {
 		s.mu.topic = newTopic(s)
 		b.permits.count(s, true)
 	}
-	_ = t
-	next := &stageTable{byName: make(map[string]*Stage, len(old.list)+1), list: append(slices.Clone(old.list), s)}
-	for n, st := range old.byName {
-		next.byName[n] = st
-	}
+	next := &stageTable{byName: maps.Clone(old.byName), list: append(slices.Clone(old.list), s)}
 	next.byName[name] = s
 	b.stages.Store(next)
 	return s, nil

@@ -194,7 +194,7 @@ func (s *Stage) claimLocked(ex *executor, now int64, force bool) bool {
 	ex.timed = m.cfg.ExactTiming || m.cfg.HandlerTimeout > 0
 	switch {
 	case m.due.Len() > 0:
-		m.due.Pop(&m.pool, s.soloSlot(ex))
+		m.due.Pop(&m.pool, ex.soloSlot())
 		s.rememberKey(ex)
 	case len(s.mu.edges) > 0 && s.claimHeldLocked(ex, force):
 	case m.keyed != nil:
@@ -258,7 +258,7 @@ func (s *Stage) putChunkLocked(c *chunk) {
 
 // soloSlot makes a claim of one envelope and returns its place, in a chunk of
 // its own, so that a stage of many slow handlers needs little memory.
-func (s *Stage) soloSlot(ex *executor) *Envelope {
+func (ex *executor) soloSlot() *Envelope {
 	if ex.solo == nil {
 		ex.solo = queue.New[Envelope](1)
 	}
@@ -287,7 +287,7 @@ func (s *Stage) claimFrom(ex *executor, q *fifo, limit int, force bool) bool {
 func (s *Stage) claimHead(ex *executor, q *fifo, n int) {
 	switch n {
 	case 1:
-		q.Pop(&s.mu.pool, s.soloSlot(ex))
+		q.Pop(&s.mu.pool, ex.soloSlot())
 	case q.Head().Size():
 		ex.c = q.TakeHead()
 	default:
@@ -402,8 +402,9 @@ func (s *Stage) takeBackFrom(ex *executor) (j job, ok bool) {
 		if keep {
 			s.mu.keyed.keepOnlyKey(ex, ex.c.Items[cur-1].Key)
 		}
+		j.resv, ex.resv = ex.resv, reservations{} // full means full there, too
 		ex.claim.Store(claimOf(finished, cur, cur))
-		return job{}, false
+		return j, j.resv.n > 0
 	}
 	j.c = s.mu.pool.Get()
 	j.c.Append(ex.c, settled, finished)
@@ -440,6 +441,10 @@ func (s *Stage) putBackLocked(ex *executor, a, b int) {
 func (s *Stage) runJobs(jobs []job) {
 	for i := range jobs {
 		j := &jobs[i]
+		if j.c == nil {
+			j.resv.giveBack()
+			continue
+		}
 		var t tally
 		s.settleChunk(j.c, 0, j.c.N, &j.resv, &t)
 		j.resv.giveBack()

@@ -118,12 +118,6 @@ func (l *lanes) putBack(p *queue.Pool[Envelope], c *chunk, a, b int) {
 	l.n += b - a
 }
 
-func (l *lanes) all(f func(*Envelope) bool) {
-	for i := range l.q {
-		l.q[i].All(f)
-	}
-}
-
 func (l *lanes) drain(p *queue.Pool[Envelope], f func(*Envelope)) {
 	for i := range l.q {
 		drainFIFO(&l.q[i], p, f)

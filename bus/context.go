@@ -173,7 +173,7 @@ func (e *typeError) Error() string {
 	return "bus: payload is " + typeName(e.have) + ", not " + typeName(e.want)
 }
 
-func (e *typeError) Unwrap() error { return ErrType }
+func (*typeError) Unwrap() error { return ErrType }
 
 func typeName(t reflect.Type) string {
 	if t == nil {

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -53,40 +54,22 @@ var (
 	ErrConflict = errors.New("bus: conflicting registration")
 )
 
-// sentinelOf maps a reason to its sentinel.
+// sentinels maps reasons to sentinels.
+var sentinels = [reason.Count]error{ //nolint:gochecknoglobals // a constant table
+	reason.Invalid: ErrInvalid, reason.Closed: ErrClosed, reason.Shutdown: ErrClosed,
+	reason.NoStage: ErrNoStage, reason.Type: ErrType, reason.Canceled: context.Canceled,
+	reason.NotStarted: ErrNotStarted, reason.Paused: ErrPaused, reason.Expired: ErrExpired,
+	reason.Duplicate: ErrDuplicate, reason.Shed: ErrShed, reason.ShedDeadline: ErrShed,
+	reason.Rate: ErrShed, reason.NoCredit: ErrNoCredit, reason.Full: ErrFull,
+	reason.Newest: ErrDropped, reason.NoHandler: ErrNoHandler, reason.Store: ErrStore,
+}
+
+// sentinelOf returns the sentinel of a reason, or nil.
 func sentinelOf(r reason.Reason) error {
-	switch r {
-	case reason.Invalid:
-		return ErrInvalid
-	case reason.Closed, reason.Shutdown:
-		return ErrClosed
-	case reason.NoStage:
-		return ErrNoStage
-	case reason.Type:
-		return ErrType
-	case reason.NotStarted:
-		return ErrNotStarted
-	case reason.Paused:
-		return ErrPaused
-	case reason.Expired:
-		return ErrExpired
-	case reason.Duplicate:
-		return ErrDuplicate
-	case reason.Shed, reason.ShedDeadline, reason.Rate:
-		return ErrShed
-	case reason.NoCredit:
-		return ErrNoCredit
-	case reason.Full:
-		return ErrFull
-	case reason.Newest:
-		return ErrDropped
-	case reason.NoHandler:
-		return ErrNoHandler
-	case reason.Store:
-		return ErrStore
-	default:
-		return nil
+	if int(r) < len(sentinels) {
+		return sentinels[r]
 	}
+	return nil
 }
 
 // RejectedError says why a publish was refused. Values are immutable and
@@ -124,6 +107,7 @@ func (e *RejectedError) Error() string {
 		b.WriteString(": call Start first")
 	case reason.Paused:
 		b.WriteString(": admission is paused, see Bus.Holds")
+	default:
 	}
 	if e.Cause != nil {
 		fmt.Fprintf(&b, ": %v", e.Cause)

@@ -303,7 +303,7 @@ func (s *Stage) claimableLocked() bool {
 		return true
 	}
 	if m.keyed != nil {
-		return m.keyed.ready.Len() > 0
+		return m.keyed.ready.n > 0
 	}
 	if m.topic != nil && m.topic.held {
 		return false
@@ -352,7 +352,7 @@ func (s *Stage) unlockAndStartAfter(permit bool) {
 		go ex.loop()
 	}
 	if notes != nil {
-		s.bus.tell(notes)
+		tell(notes)
 	}
 	for grant != nil {
 		grant = grant.granted()

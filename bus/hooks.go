@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"context"
 	"log/slog"
 	"runtime/debug"
 	"sync"
@@ -81,6 +80,10 @@ func (b *Bus) contain(where, stage string, id uint64, f func()) {
 // aside calls f on a goroutine of its own and waits for it, so that a Goexit
 // in f ends nothing of the bus.
 func aside(f func()) {
+	if faults.On(faults.HookInline) {
+		f()
+		return
+	}
 	done := make(chan struct{})
 	go func() { // ends with f
 		defer close(done)
@@ -126,7 +129,7 @@ func (b *Bus) logPanic(info PanicInfo) {
 		limit.leftOut.Add(1)
 		return
 	}
-	b.cfg.Logger.LogAttrs(context.Background(), slog.LevelError, "panic contained",
+	b.cfg.Logger.LogAttrs(b.root, slog.LevelError, "panic contained",
 		slog.String(keyBus, b.cfg.Name), slog.String(keyStage, info.Stage),
 		slog.String(keyWhere, info.Where), slog.Any(keyError, info.Err),
 		slog.Uint64(keyLeftOut, limit.leftOut.Swap(0)))
@@ -136,8 +139,8 @@ func (b *Bus) firePanic(info PanicInfo) { b.reportPanic(info) }
 
 func (b *Bus) fireState(info StateInfo) {
 	b.survive(func() {
-		if b.cfg.Logger.Enabled(context.Background(), slog.LevelInfo) {
-			b.cfg.Logger.LogAttrs(context.Background(), slog.LevelInfo, "state changed",
+		if b.cfg.Logger.Enabled(b.root, slog.LevelInfo) {
+			b.cfg.Logger.LogAttrs(b.root, slog.LevelInfo, "state changed",
 				slog.String(keyBus, b.cfg.Name), slog.String(keyStage, info.Stage),
 				slog.String(keyState, info.State), slog.String(keyBy, info.By), slog.String(keyWhy, info.Why))
 		}

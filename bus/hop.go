@@ -219,7 +219,7 @@ func (s *Stage) noteLocked(up *Stage, n int, copies bool) {
 
 // tell delivers notes. It is a loop because an upstream that gets room may in
 // turn let its own parked hops in.
-func (b *Bus) tell(notes []note) {
+func tell(notes []note) {
 	for len(notes) > 0 {
 		n := notes[0]
 		notes = append(notes[1:], n.up.unparked(n)...)

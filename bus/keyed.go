@@ -36,8 +36,6 @@ type slotList struct {
 	n          int
 }
 
-func (l *slotList) Len() int { return l.n }
-
 func (l *slotList) push(s *keySlot) {
 	s.next, s.ready = nil, true
 	if l.tail == nil {
@@ -108,7 +106,7 @@ func (k *keyed) offerAll() {
 
 // claim makes ex's claim from the first slot that has something to start.
 func (k *keyed) claim(s *Stage, ex *executor, force bool) bool {
-	for k.ready.Len() > 0 {
+	for k.ready.n > 0 {
 		slot := k.ready.pop()
 		if s.mu.batch > 1 && len(slot.held) == 0 {
 			if k.claimSlot(s, ex, slot, force) {
@@ -152,9 +150,9 @@ func (k *keyed) claimOne(s *Stage, ex *executor, slot *keySlot, force bool) bool
 		if s.allowedLocked(ex, slot.q.Head(), 1, force) == 0 {
 			return false
 		}
-		slot.q.Pop(p, s.soloSlot(ex))
+		slot.q.Pop(p, ex.soloSlot())
 		k.n--
-		k.hold(slot, key)
+		slot.hold(key)
 		ex.slot, ex.holding, ex.key = slot, true, key
 		k.offer(slot)
 		return true
@@ -162,7 +160,7 @@ func (k *keyed) claimOne(s *Stage, ex *executor, slot *keySlot, force bool) bool
 	return false
 }
 
-func (k *keyed) hold(slot *keySlot, key string) {
+func (slot *keySlot) hold(key string) {
 	if slot.held == nil {
 		slot.held = map[string]*fifo{}
 	}
@@ -197,7 +195,7 @@ func (k *keyed) finish(ex *executor) {
 // handling, so that others can go on with the slot.
 func (k *keyed) keepOnlyKey(ex *executor, key string) {
 	key = k.orderKey(key)
-	k.hold(ex.slot, key)
+	ex.slot.hold(key)
 	ex.holding, ex.key = true, key
 	ex.slot.busy = false
 	k.offer(ex.slot)
@@ -210,7 +208,7 @@ func (k *keyed) holdForRetry(ex *executor, key string) {
 		ex.holding, ex.passed = false, true // the hold goes to the retry
 		return
 	}
-	k.hold(ex.slot, k.orderKey(key))
+	ex.slot.hold(k.orderKey(key))
 	ex.retries = true
 }
 
@@ -240,16 +238,6 @@ func (k *keyed) evict(p *queue.Pool[Envelope], victim *Envelope) bool {
 // decide between those of one tick.
 func (e *Envelope) before(o *Envelope) bool {
 	return e.entered < o.entered || (e.entered == o.entered && e.id < o.id)
-}
-
-// all calls f for every envelope that waits.
-func (k *keyed) all(f func(*Envelope) bool) {
-	for i := range k.slots {
-		k.slots[i].q.All(f)
-		for _, side := range k.slots[i].held {
-			side.All(f)
-		}
-	}
 }
 
 // drain empties the queue into f.

@@ -134,7 +134,6 @@ type storedLetter struct {
 	Letter
 	size int64
 	at   int64 // bus clock
-	pos  int   // in list, less what was cut off
 	gone bool
 	away bool // being redriven: taken out, or left, when its stage has answered
 }
@@ -202,7 +201,7 @@ func (ls *Letters) firstLocked() *storedLetter {
 
 func (ls *Letters) removeLocked(st *storedLetter) {
 	st.gone = true
-	st.Letter.Envelope = Envelope{}
+	st.Envelope = Envelope{}
 	delete(ls.mu.byID, st.ID)
 	ls.mu.n--
 	ls.mu.bytes -= st.size

@@ -55,9 +55,9 @@ func (p *Producer) TryPublish(e *Envelope) error {
 		return s.TryPublish(e)
 	}
 	if s.gates.Load() != 0 || e.deadline != 0 {
-		return s.publishSlow(nil, e, &l.par)
+		return s.publishSlow(nil, e, &l.par) //nolint:staticcheck // no context: never waits
 	}
-	return l.put(nil, e)
+	return l.put(nil, e) //nolint:staticcheck // no context: never waits
 }
 
 // Close gives back what the handle holds; what it has published is safe. A

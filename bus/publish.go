@@ -36,9 +36,9 @@ func (s *Stage) TryPublish(e *Envelope) error {
 		return s.refuse(reason.Invalid, errNilEnvelope)
 	}
 	if s.gates.Load() != 0 || e.deadline != 0 {
-		return s.publishSlow(nil, e, nil)
+		return s.publishSlow(nil, e, nil) //nolint:staticcheck // no context: never waits
 	}
-	return s.enter(nil, e, nil)
+	return s.enter(nil, e, nil) //nolint:staticcheck // no context: never waits
 }
 
 // PublishBatch publishes es in order and returns how many were accepted. It is

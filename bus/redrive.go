@@ -125,14 +125,14 @@ func (ls *Letters) redriveOne(l *Letter, o *RedriveOptions, delay time.Duration)
 	}
 	e := l.Envelope
 	e.deadline = 0
-	s.applyIdentity(&e, o.Identity)
+	applyIdentity(&e, o.Identity)
 	e.redrives = uint8(min(l.Redrives+1, math.MaxUint8))
 	err := s.enterRedrive(&e, delay)
 	ls.end(st, err == nil)
 	return err
 }
 
-func (s *Stage) applyIdentity(e *Envelope, id RedriveIdentity) {
+func applyIdentity(e *Envelope, id RedriveIdentity) {
 	if id != KeepID {
 		e.id = 0
 	}

@@ -204,5 +204,5 @@ func (s *Stage) rememberKey(ex *executor) {
 	ex.key = s.mu.keyed.orderKey(ex.c.Items[0].Key)
 	ex.slot = s.mu.keyed.slotOf(ex.c.Items[0].Key)
 	ex.holding = true
-	s.mu.keyed.hold(ex.slot, ex.key)
+	ex.slot.hold(ex.key)
 }

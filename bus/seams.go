@@ -12,7 +12,7 @@ import (
 type Admission interface {
 	// Admit decides about one envelope. It must be quick, must not block, and
 	// may be called concurrently; no lock is held. The zero Verdict admits.
-	Admit(Load) Verdict
+	Admit(l Load) Verdict
 }
 
 // Load is what an Admission is told.
@@ -113,7 +113,7 @@ type Entry struct {
 
 // append calls the journal; a panic in it counts as ErrStore.
 func (b *Bus) appendJournal(stage string, entries []Entry) error {
-	err := error(ErrStore)
+	err := ErrStore
 	b.contain("journal", stage, 0, func() { err = b.cfg.Journal.Append(entries) })
 	return err
 }

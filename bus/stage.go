@@ -214,8 +214,8 @@ func (s *Stage) compose(h Handler, mw []Middleware) (Handler, error) {
 			return nil, fault(s.where(), fmt.Sprintf("middleware[%d]", i), "nil", "must not be nil")
 		}
 	}
-	for i := len(mw) - 1; i >= 0; i-- {
-		if h = mw[i](h); h == nil {
+	for i, m := range slices.Backward(mw) {
+		if h = m(h); h == nil {
 			return nil, fault(s.where(), fmt.Sprintf("middleware[%d]", i), "a func that returned nil", "must return a handler")
 		}
 	}

@@ -195,7 +195,13 @@ func rangeText(most int) string { return "must be from 0 (default) to " + strcon
 func TypeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
 // withDefaults returns c with every zero field replaced by its default.
-func (c StageConfig) withDefaults() StageConfig {
+func (c *StageConfig) withDefaults() StageConfig {
+	d := *c
+	d.setDefaults()
+	return d
+}
+
+func (c *StageConfig) setDefaults() {
 	if !faults.On(faults.NoDefault) {
 		setDefault(&c.Capacity, defaultCapacity)
 	}
@@ -215,7 +221,6 @@ func (c StageConfig) withDefaults() StageConfig {
 		classes[i] = cl
 	}
 	c.Classes = classes
-	return c
 }
 
 func setDefault[T comparable](v *T, d T) {

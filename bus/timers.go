@@ -36,14 +36,14 @@ func (ts *timers) push(when int64, t task) *timer.Item[task] {
 	return it
 }
 
-// remove takes it out again and reports whether it was still waiting.
-func (ts *timers) remove(it *timer.Item[task]) bool {
+// remove takes it out again, if it is still waiting; nil is allowed.
+func (ts *timers) remove(it *timer.Item[task]) {
 	if it == nil {
-		return false
+		return
 	}
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	return ts.mu.heap.Remove(it)
+	ts.mu.heap.Remove(it)
 }
 
 // armLocked makes the timer fire when the first task is due.
