@@ -183,8 +183,8 @@ func (b *Bus) cut() {
 func (b *Bus) drain(ctx context.Context) bool {
 	for !faults.On(faults.DrainGivesUp) {
 		pending, hopeless := b.pendingNow(ctx)
-		if pending == 0 {
-			return b.callbacks.wait(ctx) && b.drops.idle()
+		if pending == 0 && b.told() {
+			return true
 		}
 		if hopeless {
 			return false
@@ -193,13 +193,17 @@ func (b *Bus) drain(ctx context.Context) bool {
 		case <-b.wake:
 		case <-ctx.Done():
 			pending, _ = b.pendingNow(ctx)
-			return pending == 0 && b.callbacks.pending() == 0
+			return pending == 0 && b.told()
 		case <-b.cutNow:
 			return false
 		}
 	}
 	return false
 }
+
+// told says whether the callbacks and the drop hook have been told everything
+// and have returned.
+func (b *Bus) told() bool { return b.callbacks.idle() && b.drops.idle() }
 
 // pendingNow counts what is not finished; hopeless says that all of it is due
 // after the deadline.
@@ -235,11 +239,11 @@ func (b *Bus) conclude(ctx context.Context, began int64, drained bool) {
 	b.abandonAll(r)
 	b.timers.close()
 	b.cancel(errBusClosed)
-	b.callbacks.wait(ctx)
+	toldAll := b.callbacks.wait(ctx, b.cutNow)
 	r.Callbacks = b.callbacks.pending()
 	r.Took = time.Duration(b.clock.Now() - began)
 	b.ReadStats(&r.Stats)
-	r.Drained = drained && r.Callbacks == 0 && len(r.Stuck) == 0 && len(r.Abandoned) == 0
+	r.Drained = drained && toldAll && len(r.Stuck) == 0 && len(r.Abandoned) == 0
 	b.mu.Lock()
 	b.mu.report = r
 	close(b.mu.ending)

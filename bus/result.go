@@ -171,6 +171,8 @@ type callbacks struct {
 	mu  struct {
 		sync.Mutex
 		todo    []callback
+		begun   int // of the batch
+		size    int // of the batch
 		running bool
 		idle    chan struct{} // closed when nothing is left; nil while nobody waits
 	}
@@ -206,11 +208,19 @@ func (c *callbacks) run() {
 			cb := c.batch[c.at]
 			c.batch[c.at] = callback{}
 			c.at++
+			c.begin()
 			c.bus.contain("callback", cb.r.Stage, cb.r.ID, func() { cb.f(cb.r) })
 		}
 	}
 	ended = true
 	c.bus.settled()
+}
+
+// begin counts one more of the batch as begun.
+func (c *callbacks) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.begun++
 }
 
 // fill takes what has come meanwhile; it reports false when nothing is left.
@@ -222,6 +232,7 @@ func (c *callbacks) fill() bool {
 	}
 	c.at = 0
 	c.batch, c.mu.todo = c.mu.todo, c.batch[:0]
+	c.mu.begun, c.mu.size = 0, len(c.batch)
 	if len(c.batch) > 0 {
 		return true
 	}
@@ -238,12 +249,19 @@ func (c *callbacks) fill() bool {
 func (c *callbacks) pending() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.mu.todo)
+	return len(c.mu.todo) + c.mu.size - c.mu.begun
 }
 
-// wait returns when no callback is left or ctx has ended, and whether none is
-// left.
-func (c *callbacks) wait(ctx context.Context) bool {
+// idle says whether no callback is left, nor running.
+func (c *callbacks) idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.mu.running
+}
+
+// wait returns when no callback is left, when ctx has ended or when cut is
+// closed, and whether none is left.
+func (c *callbacks) wait(ctx context.Context, cut <-chan struct{}) bool {
 	c.mu.Lock()
 	if !c.mu.running {
 		c.mu.Unlock()
@@ -258,8 +276,9 @@ func (c *callbacks) wait(ctx context.Context) bool {
 	case <-idle:
 		return true
 	case <-ctx.Done():
-		return false
+	case <-cut:
 	}
+	return c.idle()
 }
 
 var errNotDrained = errors.New("bus: not drained")
