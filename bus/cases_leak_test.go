@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -254,4 +255,61 @@ func everyEnd(t *testing.T, b *bus.Bus, c *caseEnd) {
 	}
 	require.Equal(t, n, yes)
 	require.Equal(t, n-left, ends[fmt.Sprint(c.end, " ", c.why, " s")], "%v", ends)
+}
+
+// The bus is cut while envelopes move between three small stages.
+func TestB011_CloseInTheMiddleCallsBackOnce(t *testing.T) {
+	for _, order := range []bus.Order{bus.Unordered, bus.ByKey} {
+		t.Run(order.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for round := range caseCount(25, 5_000) {
+					closeInTheMiddle(t, order, round)
+				}
+			})
+		})
+	}
+}
+
+func closeInTheMiddle(t *testing.T, order bus.Order, round int) {
+	t.Helper()
+	const publishers, each = 4, 200
+	b := bustest.New(t, bus.Config{})
+	for i, name := range []string{"a", "b", "c"} {
+		bustest.Stage(t, b, name, bus.StageConfig{Capacity: 8 << (round % 3), Concurrency: 1 + (round+i)%3, Order: order}, caseAck)
+	}
+	bustest.Start(t, b)
+	var calls [publishers * each]atomic.Int32
+	var accepted [publishers * each]bool
+	slip := bus.Via("b", "c")
+	var all sync.WaitGroup
+	for p := range publishers {
+		all.Go(func() {
+			for i := p * each; i < (p+1)*each; i++ {
+				accepted[i] = b.Publish(t.Context(), "a", &bus.Envelope{
+					Slip: slip, Key: string(rune('a' + i%7)), OnDone: func(bus.Result) { calls[i].Add(1) },
+				}) == nil
+			}
+		})
+	}
+	all.Go(func() {
+		for range round * 7 % 200 {
+			runtime.Gosched()
+		}
+		_ = b.Close() // what was under way is abandoned
+	})
+	all.Wait()
+	synctest.Wait()
+	yes := 0
+	for i := range calls {
+		want := int32(0)
+		if accepted[i] {
+			want = 1
+			yes++
+		}
+		require.Equal(t, want, calls[i].Load(), "envelope %d", i)
+	}
+	st := bustest.RequireBalanced(t, b)
+	require.EqualValues(t, yes, st.Accepted)
+	require.Zero(t, st.Pending)
+	require.Zero(t, st.CallbacksPending)
 }
