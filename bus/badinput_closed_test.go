@@ -90,6 +90,7 @@ func TestEverythingOnAClosedBus(t *testing.T) {
 		}
 		again := bustest.Drain(t, b)
 		require.Equal(t, first.Stats.Accepted, again.Stats.Accepted)
+		synctest.Wait()
 		st := bustest.RequireBalanced(t, b)
 		require.EqualValues(t, 1, st.Accepted)
 		requireRefusals(t, st.Refused, map[reason.Reason]uint64{reason.Closed: 3 * 8})
@@ -165,6 +166,7 @@ func TestSettleTwice(t *testing.T) {
 		require.ErrorIs(t, b.Close(), bus.ErrNotDrained)
 		settleAgain(t, held, bus.ErrClosed)
 
+		synctest.Wait()
 		st := bustest.RequireBalanced(t, b).Stages[0]
 		require.EqualValues(t, 1, st.Completed)
 		require.EqualValues(t, 1, st.DeadLettered, "the lease that lapsed")
@@ -218,6 +220,7 @@ func TestSlipsThatLeadNowhere(t *testing.T) {
 			require.Equal(t, c.at, l.Stage, name)
 			require.Equal(t, c.rest, l.Slip, name)
 		}
+		synctest.Wait()
 		st := bustest.RequireBalanced(t, b)
 		requireRefusals(t, st.Refused, nil)
 		rep, err := b.Letters().Redrive(t.Context(), bus.RedriveOptions{})

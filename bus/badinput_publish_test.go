@@ -80,6 +80,7 @@ func TestOrderOfChecks(t *testing.T) {
 					e = nil
 				}
 				requireRefused(t, s.Publish(ctx, e), "s", check.why, check.sentinel)
+				synctest.Wait()
 				st := bustest.RequireBalanced(t, b)
 				requireRefusals(t, st.Stages[0].Refused, map[reason.Reason]uint64{check.why: 1})
 				requireRefusals(t, st.Refused, map[reason.Reason]uint64{check.why: 1})
@@ -142,6 +143,7 @@ func TestEveryWayToPublishRefusesAlike(t *testing.T) {
 				require.NoError(t, s.Handle(acknowledge))
 				bustest.Drain(t, b)
 				requireRefused(t, publish(ctx, b, s, &bus.Envelope{}), "s", reason.Closed, bus.ErrClosed)
+				synctest.Wait()
 				st := bustest.RequireBalanced(t, b)
 				requireRefusals(t, st.Refused, map[reason.Reason]uint64{
 					reason.Invalid: 1, reason.NotStarted: 1, reason.Paused: 1, reason.Newest: 1, reason.Expired: 1, reason.Closed: 1,
@@ -195,6 +197,7 @@ func TestNilContexts(t *testing.T) {
 		require.ErrorIs(t, err, bus.ErrInvalid)
 		require.ErrorIs(t, b.Run(none), bus.ErrInvalid)
 		require.NoError(t, s.TryPublish(&bus.Envelope{}), "the bus is as it was")
+		synctest.Wait()
 		st := bustest.RequireBalanced(t, b)
 		requireRefusals(t, st.Refused, map[reason.Reason]uint64{reason.Invalid: 7})
 	})
@@ -307,6 +310,7 @@ func TestLaterPublishesAtAbsurdTimes(t *testing.T) {
 		require.True(t, s.CancelDelayed(longest))
 		require.False(t, s.CancelDelayed(longest))
 		require.False(t, s.CancelDelayed(math.MaxUint64))
+		synctest.Wait()
 		st := bustest.RequireBalanced(t, b)
 		require.EqualValues(t, 2, st.Dropped[reason.Canceled])
 	})

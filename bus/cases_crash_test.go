@@ -307,7 +307,10 @@ func TestB080_TopicsOwnHopsPark(t *testing.T) {
 		gate.Open()
 		synctest.Wait()
 		st = bustest.RequireBalanced(t, b)
-		for _, x := range st.Stages { x.Wait, x.Service = bus.Timing{}, bus.Timing{}; t.Logf("%+v", x) }
+		for _, x := range st.Stages {
+			x.Wait, x.Service = bus.Timing{}, bus.Timing{}
+			t.Logf("%+v", x)
+		}
 		require.EqualValues(t, 6, st.Completed)
 		require.Zero(t, st.Pending)
 		require.EqualValues(t, 6, st.Stages[0].Hopped)

@@ -235,7 +235,7 @@ func TestB078_NobodyHandlesIt(t *testing.T) {
 
 func TestB079_OutageLongerThanTheRetryTime(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
-		const n = 1000
+		n := scaled(300, 1000)
 		start := time.Now()
 		var handled atomic.Int64
 		s := bustest.Stage(t, b, "s", bus.StageConfig{Concurrency: 4, Retry: retry.Policy{
@@ -250,7 +250,7 @@ func TestB079_OutageLongerThanTheRetryTime(t *testing.T) {
 		bustest.Start(t, b)
 		for range n {
 			require.NoError(t, s.Publish(t.Context(), &bus.Envelope{}))
-			time.Sleep(360 * time.Millisecond) // over six minutes
+			time.Sleep(6 * time.Minute / time.Duration(n)) // over six minutes
 		}
 		var during bus.StageStats
 		s.ReadStats(&during)
