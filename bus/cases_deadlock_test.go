@@ -156,28 +156,32 @@ func TestB002_RaisingConcurrencyStartsWaitingWork(t *testing.T) {
 		raise  func(*bus.Bus, *bus.Stage, int) error
 	}{
 		{
-			"stage", bus.Config{},
+			"stage",
+			bus.Config{},
 			bus.StageConfig{Concurrency: 1},
 			func(_ *bus.Bus, s *bus.Stage, n int) error {
 				return s.Tune(func(c *bus.StageConfig) { c.Concurrency = n })
 			},
 		},
 		{
-			"stage that claims chunks", bus.Config{},
+			"stage that claims chunks",
+			bus.Config{},
 			bus.StageConfig{Concurrency: 1, Batch: 64},
 			func(_ *bus.Bus, s *bus.Stage, n int) error {
 				return s.Tune(func(c *bus.StageConfig) { c.Concurrency = n })
 			},
 		},
 		{
-			"stage ordered by key", bus.Config{},
+			"stage ordered by key",
+			bus.Config{},
 			bus.StageConfig{Concurrency: 1, Order: bus.ByKey},
 			func(_ *bus.Bus, s *bus.Stage, n int) error {
 				return s.Tune(func(c *bus.StageConfig) { c.Concurrency = n })
 			},
 		},
 		{
-			"bus", bus.Config{MaxHandlers: 1},
+			"bus",
+			bus.Config{MaxHandlers: 1},
 			bus.StageConfig{Concurrency: 5},
 			func(b *bus.Bus, _ *bus.Stage, n int) error {
 				return b.Tune(func(c *bus.Config) { c.MaxHandlers = n })
