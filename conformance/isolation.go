@@ -25,6 +25,12 @@ func isolation() []check {
 			Panic:      func(bus.PanicInfo) { hook(panicsError) },
 			State:      func(bus.StateInfo) { hook(panicsText) },
 		}}},
+		{name: "LetterHookGoexits", run: letterHookGoexits, cfg: bus.Config{Hooks: bus.Hooks{
+			DeadLetter: func(bus.LetterInfo) { hook(goexits) },
+		}}},
+		{name: "PanicHookGoexits", run: panicHookGoexits, cfg: bus.Config{Hooks: bus.Hooks{
+			Panic: func(bus.PanicInfo) { hook(goexits) },
+		}}},
 		{name: "DropHookGoexits", run: dropHookGoexits, cfg: bus.Config{Hooks: bus.Hooks{
 			Drop: func([]bus.DropInfo) { hook(goexits) },
 		}}},
@@ -157,4 +163,43 @@ func dropHookGoexits(d *bed) {
 	s.Resume("")
 	d.mustDrain()
 	sameOrder(d, "handled", d.seen(), []int{4})
+}
+
+// letterHookGoexits: the hook runs on the goroutine that handles envelopes.
+func letterHookGoexits(d *bed) {
+	s := d.stage("work", bus.StageConfig{Batch: 16}, d.noting(func(_ context.Context, e *bus.Envelope) error {
+		if number(e)%3 == 0 {
+			return errWanted
+		}
+		return nil
+	}))
+	d.start()
+	d.queued(s, func() { d.mustPublish(s, 0, 12) })
+	rest()
+	for n := range 12 {
+		_, ok := d.result(n)
+		d.want(ok, "envelope %d got no Result after a dead-letter hook called Goexit", n)
+	}
+	d.mustDrain()
+	sameOrder(d, "handled", d.seen(), upTo(0, 12))
+	equal(d, "letters in the store", d.bus.Letters().Stats().Count, 4)
+}
+
+// panicHookGoexits: so does this one, after the handler has panicked.
+func panicHookGoexits(d *bed) {
+	s := d.stage("work", bus.StageConfig{Batch: 16}, d.noting(func(_ context.Context, e *bus.Envelope) error {
+		if number(e)%3 == 0 {
+			panicsText.explode()
+		}
+		return nil
+	}))
+	d.start()
+	d.queued(s, func() { d.mustPublish(s, 0, 12) })
+	rest()
+	for n := range 12 {
+		_, ok := d.result(n)
+		d.want(ok, "envelope %d got no Result after a panic hook called Goexit", n)
+	}
+	d.mustDrain()
+	sameOrder(d, "handled", d.seen(), upTo(0, 12))
 }

@@ -24,6 +24,7 @@ var reds = []red{
 	{"C03_Isolation", "HandlerPanics", faults.PanicLosesRest, "was not handled after the call for another one exploded"},
 	{"C03_Isolation", "HandlerGoexits", faults.GoexitLosesWorker, "was not handled after the call for another one exploded"},
 	{"C03_Isolation", "CallbackGoexits", faults.CallbackDies, "was not called after another one exploded"},
+	{"C03_Isolation", "LetterHookGoexits", faults.HookInline, "after a dead-letter hook called Goexit"},
 	{"C03_Isolation", "DropHookGoexits", faults.HookDies, "drop hooks called after one called Goexit"},
 	{"C04_ShutdownAccounting", "Drained", faults.DrainGivesUp, "a shutdown without a deadline did not drain"},
 	{"C04_ShutdownAccounting", "TimedOut", faults.AbandonUncounted, "abandoned: got 0, want 10"},

@@ -26,6 +26,7 @@ const (
 	GoexitLosesWorker Name = "goexit-loses-worker" // no goroutine goes on after a Goexit
 	CallbackDies      Name = "callback-dies"       // no goroutine goes on after a callback's Goexit
 	HookDies          Name = "hook-dies"           // no goroutine goes on after a drop hook's Goexit
+	HookInline        Name = "hook-inline"         // a hook's Goexit ends the bus's own goroutine
 	DrainGivesUp      Name = "drain-gives-up"      // a shutdown does not wait
 	WaitsForLate      Name = "waits-for-late"      // a shutdown waits for what is due after its deadline
 	AbandonUncounted  Name = "abandon-uncounted"   // what a shutdown gives up is not counted
