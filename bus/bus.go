@@ -89,7 +89,7 @@ func New(c Config) (*Bus, error) {
 	b.epoch = b.clock.Wall(1).UnixNano() - 1
 	b.root, b.cancel = context.WithCancelCause(context.Background())
 	b.timers.clock = b.clock
-	b.callbacks.bus = b
+	b.callbacks.init(b)
 	b.permits.mu.limit = c.MaxHandlers
 	b.stages.Store(&stageTable{byName: map[string]*Stage{}})
 	b.drops.bus = b

@@ -175,6 +175,7 @@ func (ex *executor) current() *Envelope {
 // whether there is one.
 func (ex *executor) next() bool {
 	s := ex.stage
+	s.bus.callbacks.throttle()
 	now := s.bus.clock.Tick()
 	s.mu.Lock()
 	s.finishLocked(ex, now)

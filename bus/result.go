@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
-	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -162,123 +160,6 @@ func CallAs[T any](ctx context.Context, s *Stage, e *Envelope) (T, error) {
 		return zero, fmt.Errorf("%w: stage %q replied with a %T, not a %T", ErrType, s.name, r.Reply, zero)
 	}
 	return v, nil
-}
-
-// callbacks runs completion callbacks in the order of the ends, on a goroutine
-// that exists while there are any.
-type callbacks struct {
-	bus *Bus
-	mu  struct {
-		sync.Mutex
-		todo    []callback
-		begun   int // of the batch
-		size    int // of the batch
-		running bool
-		idle    chan struct{} // closed when nothing is left; nil while nobody waits
-	}
-	batch []callback // owned by the goroutine that runs
-	at    int
-}
-
-type callback struct {
-	f func(Result)
-	r Result
-}
-
-func (c *callbacks) add(f func(Result), r Result) {
-	c.mu.Lock()
-	c.mu.todo = append(c.mu.todo, callback{f, r})
-	start := !c.mu.running
-	c.mu.running = true
-	c.mu.Unlock()
-	if start {
-		go c.run() // ends when there is nothing left to call
-	}
-}
-
-func (c *callbacks) run() {
-	ended := false
-	defer func() {
-		if !ended && !faults.On(faults.CallbackDies) { // a callback called Goexit: another goroutine goes on
-			go c.run()
-		}
-	}()
-	for c.fill() {
-		for c.at < len(c.batch) {
-			cb := c.batch[c.at]
-			c.batch[c.at] = callback{}
-			c.at++
-			c.begin()
-			c.bus.contain("callback", cb.r.Stage, cb.r.ID, func() { cb.f(cb.r) })
-		}
-	}
-	ended = true
-	c.bus.settled()
-}
-
-// begin counts one more of the batch as begun.
-func (c *callbacks) begin() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.begun++
-}
-
-// fill takes what has come meanwhile; it reports false when nothing is left.
-func (c *callbacks) fill() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.at < len(c.batch) {
-		return true
-	}
-	c.at = 0
-	c.batch, c.mu.todo = c.mu.todo, c.batch[:0]
-	c.mu.begun, c.mu.size = 0, len(c.batch)
-	if len(c.batch) > 0 {
-		return true
-	}
-	c.mu.running = false
-	c.batch, c.mu.todo = nil, nil // a burst's memory goes with it
-	if c.mu.idle != nil {
-		close(c.mu.idle)
-		c.mu.idle = nil
-	}
-	return false
-}
-
-// pending is the number of callbacks that have not begun.
-func (c *callbacks) pending() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.mu.todo) + c.mu.size - c.mu.begun
-}
-
-// idle says whether no callback is left, nor running.
-func (c *callbacks) idle() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.mu.running
-}
-
-// wait returns when no callback is left, when ctx has ended or when cut is
-// closed, and whether none is left.
-func (c *callbacks) wait(ctx context.Context, cut <-chan struct{}) bool {
-	c.mu.Lock()
-	if !c.mu.running {
-		c.mu.Unlock()
-		return true
-	}
-	if c.mu.idle == nil {
-		c.mu.idle = make(chan struct{})
-	}
-	idle := c.mu.idle
-	c.mu.Unlock()
-	select {
-	case <-idle:
-		return true
-	case <-ctx.Done():
-	case <-cut:
-	}
-	return c.idle()
 }
 
 var errNotDrained = errors.New("bus: not drained")

@@ -74,6 +74,7 @@ func (s *Stage) settleChunk(c *chunk, a, b int, resv *reservations, t *tally) {
 	}
 	var out sorter
 	var group groupRun
+	var done gathered
 	for i := a; i < b; i++ {
 		e := &c.Items[i]
 		switch {
@@ -88,7 +89,7 @@ func (s *Stage) settleChunk(c *chunk, a, b int, resv *reservations, t *tally) {
 		case e.Slip.route == nil:
 			t.completed[0]++
 			if (e.OnDone != nil || e.par != nil) && !faults.On(faults.AckSilent) {
-				s.bus.finish(e, Result{End: Completed, Stage: s.name})
+				s.completed(&done, e)
 			}
 		default:
 			s.hopOut(&out, e, resv, t)
@@ -96,6 +97,18 @@ func (s *Stage) settleChunk(c *chunk, a, b int, resv *reservations, t *tally) {
 	}
 	group.flush()
 	out.flush(s, resv, t)
+	done.flush(s.bus)
+}
+
+// completed ends e, which is not a copy, as completed.
+func (s *Stage) completed(done *gathered, e *Envelope) {
+	r := Result{ID: e.id, TextID: e.TextID(), End: Completed, Stage: s.name, Attempts: int(e.attempt)}
+	if e.par != nil && e.par.call != nil {
+		e.par.call.finish(r)
+	}
+	if e.OnDone != nil {
+		done.add(s.bus, e.OnDone, r)
+	}
 }
 
 // hopOut collects e for its next stage.
