@@ -82,6 +82,15 @@ func (ex *executor) renewContext() {
 	ex.canceled.Store(0)
 }
 
+// forgetCancel takes a new context in place of the cancelled one.
+func (ex *executor) forgetCancel() {
+	ex.stage.mu.Lock() // Cancel may be looking at it
+	defer ex.stage.mu.Unlock()
+	ex.cancel(nil)
+	ex.renewContext()
+	ex.overdue.Store(0)
+}
+
 // run is the executor's goroutine; it ends when nothing can be started, when
 // the bus cuts its work off, or by a handler's Goexit, which starts another.
 func (ex *executor) run() {
@@ -125,7 +134,7 @@ func (ex *executor) work() {
 			return
 		}
 		if id := ex.canceled.Load(); id != 0 && id != e.id {
-			ex.renewContext() // it hit the call before just after its end
+			ex.forgetCancel() // it hit the call before just after its end
 		}
 		for {
 			ex.tally.delivered++
@@ -398,8 +407,7 @@ func (ex *executor) refused(e *Envelope, err error) (again bool) {
 	s := ex.stage
 	canceled := ex.canceled.Load() != 0
 	if canceled {
-		ex.cancel(nil)
-		ex.renewContext()
+		ex.forgetCancel()
 		if err == nil {
 			return false // it was done in spite of that
 		}

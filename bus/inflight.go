@@ -13,7 +13,7 @@ type InFlight struct {
 	Key     string
 	Age     time.Duration // since it was started; for fast handlers, since its chunk was
 	Attempt int
-	Overdue bool // over its handler timeout, deadline or lease, and not returned: stuck
+	Overdue bool // cancelled, or over its handler timeout, deadline or lease, and not returned: stuck
 }
 
 // InFlight lists the envelopes inside handlers and with pull consumers, oldest
@@ -75,7 +75,7 @@ func (l *Lease) describe(now int64) InFlight {
 // id, or takes it from its pull consumer, and reports whether it was in
 // flight. The envelope ends as dropped with the reason canceled: at once if a
 // consumer has it, else when its handler returns an error. A handler that
-// ignores the cancellation keeps its slot until it returns.
+// ignores the cancellation keeps its slot until it returns, and counts as stuck.
 func (s *Stage) Cancel(id uint64) bool {
 	s.mu.Lock()
 	if s.mu.pull != nil {
@@ -94,6 +94,7 @@ func (s *Stage) Cancel(id uint64) bool {
 		found := e != nil && e.id == id
 		if found {
 			ex.canceled.Store(id)
+			ex.overdue.Store(s.bus.clock.Now())
 			ex.cancel(errCanceledByID)
 		}
 		ex.claim.Store(w)
