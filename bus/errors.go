@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -57,7 +56,7 @@ var (
 // sentinels maps reasons to sentinels.
 var sentinels = [reason.Count]error{ //nolint:gochecknoglobals // a constant table
 	reason.Invalid: ErrInvalid, reason.Closed: ErrClosed, reason.Shutdown: ErrClosed,
-	reason.NoStage: ErrNoStage, reason.Type: ErrType, reason.Canceled: context.Canceled,
+	reason.NoStage: ErrNoStage, reason.Type: ErrType,
 	reason.NotStarted: ErrNotStarted, reason.Paused: ErrPaused, reason.Expired: ErrExpired,
 	reason.Duplicate: ErrDuplicate, reason.Shed: ErrShed, reason.ShedDeadline: ErrShed,
 	reason.Rate: ErrShed, reason.NoCredit: ErrNoCredit, reason.Full: ErrFull,
