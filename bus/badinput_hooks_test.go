@@ -3,7 +3,6 @@ package bus_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"runtime"
 	"sync/atomic"
@@ -19,7 +18,7 @@ import (
 )
 
 // misdeeds are what user code may do instead of returning.
-var misdeeds = map[string]func(){ //nolint:gochecknoglobals // a table of several tests
+var misdeeds = map[string]func(){
 	"panic":  func() { panic("misbehaved") },
 	"goexit": runtime.Goexit,
 }
@@ -192,7 +191,7 @@ type hostileLog struct{ slog.Handler }
 func (hostileLog) Handle(context.Context, slog.Record) error { panic("log") }
 
 func TestLoggersThatMisbehave(t *testing.T) {
-	log := slog.New(hostileLog{slog.NewTextHandler(io.Discard, nil)})
+	log := slog.New(hostileLog{slog.NewTextHandler(&logBuffer{}, nil)})
 	bustest.Run(t, bus.Config{Logger: log}, func(t *testing.T, b *bus.Bus) {
 		s := bustest.Stage(t, b, "s", bus.StageConfig{}, func(context.Context, *bus.Envelope) error { panic("handler") })
 		bustest.Start(t, b)

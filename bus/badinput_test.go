@@ -41,7 +41,7 @@ func requireRefusals(t *testing.T, have [reason.Count]uint64, want map[reason.Re
 
 // badSettings are settings out of their bounds, each with the name and the
 // value that the error must tell.
-var badSettings = map[string]struct { //nolint:gochecknoglobals // a table of two tests
+var badSettings = map[string]struct {
 	c    bus.StageConfig
 	told []string
 }{

@@ -339,7 +339,7 @@ func TestB099_LoggerMayCallTheBus(t *testing.T) {
 // logFunc is a log handler that calls a function for each line.
 type logFunc struct{ line func() error }
 
-func (f logFunc) Enabled(context.Context, slog.Level) bool  { return true }
+func (logFunc) Enabled(context.Context, slog.Level) bool    { return true }
 func (f logFunc) Handle(context.Context, slog.Record) error { return f.line() }
 func (f logFunc) WithAttrs([]slog.Attr) slog.Handler        { return f }
 func (f logFunc) WithGroup(string) slog.Handler             { return f }

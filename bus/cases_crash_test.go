@@ -221,13 +221,13 @@ func TestB082_PanicsAreNacks(t *testing.T) {
 		"error":  func() { panic(cause) },
 		"string": func() { panic("text") },
 		"nil":    func() { panic(nil) }, //nolint:govet // that is the case
-		"map":    func() { var m map[string]int; m["a"] = 1 },
+		"map":    func() { (*new(counts))["a"] = 1 },
 		"custom": func() { panic(customPanic{"it"}) },
 		"deferred": func() {
 			defer func() { panic("second") }()
 			panic("first")
 		},
-		"index": func() { var s []int; _ = s[len(s)] },
+		"index": func() { _ = make([]int, 1)[len(t.Name())] },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var infos []bus.PanicInfo

@@ -289,7 +289,7 @@ func (o *operator) setUp(t *testing.T) {
 }
 
 // handle does what the payload says.
-func (o *operator) handle(ctx context.Context, e *bus.Envelope) error {
+func (*operator) handle(ctx context.Context, e *bus.Envelope) error {
 	what, _ := e.Payload.(int)
 	switch what % 9 {
 	case 1:
