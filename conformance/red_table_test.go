@@ -105,5 +105,5 @@ var reds = []red{
 	{"C23_ResizeWhileBusy", "Concurrency", faults.ResizeIgnored, "more handlers than the new concurrency"},
 	{"C23_ResizeWhileBusy", "Capacity", faults.ShrinkDrops, "depth after shrinking the capacity"},
 	{"C23_ResizeWhileBusy", "FullPolicy", faults.WaitersForgotten, "publishers answered by a change of the full policy: got 0"},
-	{"C23_ResizeWhileBusy", "MaxHandlers", faults.PermitLost, "handlers after raising the bus-wide limit: got 2"},
+	{"C23_ResizeWhileBusy", "MaxHandlers", faults.PermitLost, "bus-wide limit: got"},
 }
