@@ -37,8 +37,14 @@ func (l *lanes) classOf(e *Envelope) int {
 }
 
 func (l *lanes) push(p *queue.Pool[Envelope], e *Envelope) {
-	l.q[l.classOf(e)].Push(p, e)
+	*l.place(p, e) = *e
+}
+
+// place returns the place for e, counted as queued.
+func (l *lanes) place(p *queue.Pool[Envelope], e *Envelope) *Envelope {
+	slot, _ := l.q[l.classOf(e)].Slot(p)
 	l.n++
+	return slot
 }
 
 // choose returns the class to serve next, or -1.

@@ -313,7 +313,7 @@ func (s *Stage) claimableLocked() bool {
 		return true
 	}
 	if m.keyed != nil {
-		return m.keyed.ready.n > 0
+		return m.keyed.ready.n > 0 || m.ready.n > 0
 	}
 	if m.topic != nil && m.topic.held {
 		return false

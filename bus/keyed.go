@@ -81,13 +81,30 @@ func (k *keyed) slotOf(key string) *keySlot {
 }
 
 func (k *keyed) push(p *queue.Pool[Envelope], e *Envelope) {
-	slot := k.slotOf(e.Key)
+	*k.place(p, e.Key) = *e
+}
+
+// place returns the place for an envelope of that key, counted as queued.
+func (k *keyed) place(p *queue.Pool[Envelope], key string) *Envelope {
+	slot := k.slotOf(key)
 	if faults.On(faults.KeysMixed) {
-		slot = &k.slots[e.id%uint64(len(k.slots))]
+		slot = &k.slots[k.n%len(k.slots)]
 	}
-	slot.q.Push(p, e)
+	e, _ := slot.q.Slot(p)
 	k.n++
 	k.offer(slot)
+	return e
+}
+
+// pushAll empties q into the slots.
+func (k *keyed) pushAll(p *queue.Pool[Envelope], q *fifo) {
+	for q.Len() > 0 {
+		c := q.TakeHead()
+		for i := c.Rd; i < c.N; i++ {
+			k.push(p, &c.Items[i])
+		}
+		p.Put(c)
+	}
 }
 
 // offer lists slot if it may have something to start.
@@ -106,6 +123,7 @@ func (k *keyed) offerAll() {
 
 // claim makes ex's claim from the first slot that has something to start.
 func (k *keyed) claim(s *Stage, ex *executor, force bool) bool {
+	s.spreadLane()
 	for k.ready.n > 0 {
 		slot := k.ready.pop()
 		if s.mu.batch > 1 && len(slot.held) == 0 {

@@ -71,7 +71,7 @@ func (s *Stage) newLane() *lane {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := &s.mu
-	if m.keyed != nil || m.classes != nil || s.laneless.Load() || len(m.lanes) >= maxLanes || m.closed {
+	if m.classes != nil || s.laneless.Load() || len(m.lanes) >= maxLanes || m.closed {
 		return nil
 	}
 	l := &lane{stage: s}
@@ -330,7 +330,22 @@ func (s *Stage) closeLanesLocked() {
 func (l *lane) spillLocked() {
 	m := &l.stage.mu
 	m.laned -= l.full.Len()
-	m.q.AppendAll(&l.full)
+	if m.keyed == nil {
+		m.q.AppendAll(&l.full)
+		return
+	}
+	m.keyed.pushAll(&m.pool, &l.full)
+}
+
+// spreadLane moves what one lane has to the slots of an ordered stage.
+func (s *Stage) spreadLane() {
+	if s.mu.ready.n == 0 {
+		return
+	}
+	l := s.mu.ready.pop()
+	l.gatherLocked()
+	l.spillLocked()
+	l.relistLocked()
 }
 
 // close ends the lane when its producer is closed or was collected.

@@ -121,15 +121,17 @@ func (s *Stage) admitLocked(e *Envelope, par *parent, now int64) {
 	if s.mu.active == 0 && s.mu.executed == 0 {
 		now = s.bus.clock.Tick() // nobody has looked at the clock for a while
 	}
-	if s.mu.keyed == nil && s.mu.classes == nil {
-		slot, _ := s.mu.q.Slot(&s.mu.pool)
-		*slot = *e
-		s.initLocked(slot, par, now)
-		return
+	var slot *Envelope
+	switch {
+	case s.mu.keyed != nil:
+		slot = s.mu.keyed.place(&s.mu.pool, e.Key)
+	case s.mu.classes != nil:
+		slot = s.mu.classes.place(&s.mu.pool, e)
+	default:
+		slot, _ = s.mu.q.Slot(&s.mu.pool)
 	}
-	c := *e
-	s.initLocked(&c, par, now)
-	s.enqueueLocked(&c)
+	*slot = *e
+	s.initLocked(slot, par, now)
 }
 
 // admitWithLocked is admitLocked for an envelope of the bus itself: a dead

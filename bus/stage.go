@@ -289,7 +289,7 @@ func (s *Stage) enqueueLocked(e *Envelope) {
 func (s *Stage) queuedLocked() int {
 	switch {
 	case s.mu.keyed != nil:
-		return s.mu.keyed.n
+		return s.mu.keyed.n + s.mu.laned
 	case s.mu.classes != nil:
 		return s.mu.classes.n
 	default:

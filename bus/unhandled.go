@@ -69,16 +69,16 @@ func (s *Stage) drainLocked(f func(*Envelope)) {
 	for _, e := range m.edges {
 		drainFIFO(&e.held, &m.pool, f)
 	}
+	for _, l := range m.lanes {
+		l.gatherLocked()
+		l.spillLocked()
+	}
 	switch {
 	case m.keyed != nil:
 		m.keyed.drain(&m.pool, f)
 	case m.classes != nil:
 		m.classes.drain(&m.pool, f)
 	default:
-		for _, l := range m.lanes {
-			l.gatherLocked()
-			l.spillLocked()
-		}
 		drainFIFO(&m.back, &m.pool, f)
 		drainFIFO(&m.q, &m.pool, f)
 	}
