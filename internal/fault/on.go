@@ -8,7 +8,7 @@ import "os"
 // that the compiler removes what it guards.
 const Enabled = true
 
-var active = Name(os.Getenv("SEDA_FAULT"))
+var active = Name(os.Getenv("SEDA_FAULT")) //nolint:gochecknoglobals // read once, never written
 
 // On reports whether the fault is the one that SEDA_FAULT names.
 func On(f Name) bool { return f == active }
