@@ -335,6 +335,9 @@ func (s *Stage) startClaimLocked(ex *executor, now int64) {
 // so that full means full.
 func (s *Stage) helpLocked() {
 	s.revokeLanesLocked()
+	if s.mu.claimed == 0 {
+		return // claims of one are started as good as at once
+	}
 	for _, ex := range s.mu.execs {
 		if !ex.working || ex.single {
 			continue

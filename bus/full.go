@@ -168,18 +168,7 @@ func (s *Stage) wait(ctx context.Context, e *Envelope, par *parent, reserve bool
 		limit = 0
 	}
 	stop, timeout := s.waitLimits(e, limit)
-	var why reason.Reason
-	var cause error
-	select {
-	case why = <-w.ready:
-	case <-ctx.Done():
-		why, cause = s.giveUp(w, reason.Full), overBecause(ctx)
-	case <-timeout:
-		why = s.giveUp(w, reason.Full)
-		if e.deadline != 0 && why == reason.Full && s.bus.expired(e.deadline, s.bus.clock.Now()) {
-			why = reason.Expired
-		}
-	}
+	why, cause := s.await(ctx, w, timeout)
 	stop()
 	w.env, w.par = Envelope{}, nil
 	s.bus.waiters.Put(w)
@@ -190,6 +179,26 @@ func (s *Stage) wait(ctx context.Context, e *Envelope, par *parent, reserve bool
 		cause = nil
 	}
 	return s.refuse(why, cause)
+}
+
+// await waits until w is served, or gives up.
+func (s *Stage) await(ctx context.Context, w *waiter, timeout <-chan time.Time) (why reason.Reason, cause error) {
+	done := ctx.Done()
+	if done == nil && timeout == nil {
+		return <-w.ready, nil // much cheaper than a select
+	}
+	deadline := w.env.deadline // the envelope may be gone by then
+	select {
+	case why = <-w.ready:
+	case <-done:
+		why, cause = s.giveUp(w, reason.Full), overBecause(ctx)
+	case <-timeout:
+		why = s.giveUp(w, reason.Full)
+		if deadline != 0 && why == reason.Full && s.bus.expired(deadline, s.bus.clock.Now()) {
+			why = reason.Expired
+		}
+	}
+	return why, cause
 }
 
 // waitLimits returns the channel that ends a wait beside the context: at the
