@@ -105,8 +105,15 @@ func (b *Bus) sendLetter(to string, l *Letter) bool {
 		s.unlockAndStart()
 		return false
 	}
+	e.id = 0
+	if s.recordAcceptLocked(&e) != nil {
+		s.unlockAndStart()
+		return false
+	}
 	s.mu.count.letters++
+	s.mu.forced = e.id
 	s.admitWithLocked(&e, flagLetter)
+	s.mu.forced = 0
 	s.unlockAndStart()
 	return true
 }

@@ -154,6 +154,10 @@ func (s *Stage) enterRedrive(e *Envelope, delay time.Duration) error {
 		}
 		return s.refusal(reason.Full, nil)
 	}
+	if err := s.recordAcceptLocked(e); err != nil {
+		s.unlockAndStart()
+		return s.refusal(reason.Store, err)
+	}
 	s.mu.count.redriven++
 	s.mu.forced = e.id
 	if delay > 0 {

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/sedabus/seda/reason"
@@ -159,6 +160,33 @@ func (s *Stage) enterJournaled(ctx context.Context, v Envelope, par *parent) err
 	return nil
 }
 
+// recordAcceptLocked records an envelope of the bus itself, which holds a
+// place, before it is entered with the id that it gets here. s.mu is released
+// meanwhile; an error gives the place back.
+func (s *Stage) recordAcceptLocked(e *Envelope) error {
+	if s.bus.cfg.Journal == nil {
+		return nil
+	}
+	if e.id == 0 {
+		e.id = s.mu.ids.id(s.bus)
+	}
+	s.mu.journaled++
+	s.mu.Unlock()
+	err := s.bus.appendJournal(s.name, []Entry{{Op: OpAccept, Stage: s.name, Envelope: e}})
+	s.mu.Lock()
+	if err == nil && s.mu.closed {
+		s.mu.Unlock()
+		s.record([]Entry{{Op: OpRefuse, Stage: s.name, Envelope: e}})
+		s.mu.Lock()
+		err = ErrClosed
+	}
+	s.mu.journaled--
+	if err != nil {
+		s.releaseLocked(1)
+	}
+	return err
+}
+
 // reserve takes a place for an envelope that is entered later.
 func (s *Stage) reserve(ctx context.Context, e *Envelope) error {
 	s.mu.Lock()
@@ -226,7 +254,8 @@ type Tracer interface {
 	// Publish is called before e is admitted; it may set headers.
 	Publish(stage string, e *Envelope)
 	// Handle is called before a handler call; the context goes to the handler,
-	// and done, which may be nil, is called with its error.
+	// and done, which may be nil, is called with its error, or with an error of
+	// its own if the handler panics.
 	Handle(ctx context.Context, stage string, e *Envelope) (_ context.Context, done func(error))
 }
 
@@ -241,11 +270,23 @@ func (s *Stage) traced(h Handler) Handler {
 	if t == nil {
 		return h
 	}
+	contain := func(f func()) { s.bus.contain("tracer", s.name, 0, f) }
 	return func(ctx context.Context, e *Envelope) (err error) {
-		ctx, done := t.Handle(ctx, s.name, e)
-		if done != nil {
-			defer func() { done(err) }()
+		var done func(error)
+		outer := ctx
+		contain(func() { ctx, done = t.Handle(outer, s.name, e) })
+		if ctx == nil {
+			ctx = outer
 		}
-		return h(ctx, e)
+		if done != nil {
+			err = errNotReturned
+			defer func() { contain(func() { done(err) }) }()
+		}
+		err = h(ctx, e)
+		return err
 	}
 }
+
+// errNotReturned is what a tracer is told of a handler that panicked or called
+// Goexit.
+var errNotReturned = errors.New("bus: the handler did not return")

@@ -8,7 +8,7 @@ import (
 // settleRange settles the finished envelopes a to b of the claim.
 func (ex *executor) settleRange(a, b int) {
 	c := ex.c
-	if a == c.Rd && b == c.N && b-a > 1 {
+	if a == c.Rd && b == c.N && b-a > 1 && ex.stage.bus.cfg.Journal == nil {
 		if to := ex.stage.sameNext(c); to != nil {
 			if ex.passWhole(to) {
 				return
