@@ -344,6 +344,9 @@ func (s *Stage) unlockAndStartAfter(permit bool) {
 	if permit {
 		grant = s.bus.permits.release(s)
 	}
+	if s.mu.waiters.n > 0 && s.free.Load() > 0 && s.worthWakingLocked() {
+		s.feedWaitersLocked() // places may come back by ways that serve nobody
+	}
 	ex := s.wantLocked()
 	notes := s.mu.notes
 	if notes != nil {

@@ -46,6 +46,11 @@ func (s *Stage) arrive(from *Stage, c *chunk, a, b, reserved int, lettered *int)
 		parked += s.arriveLocked(from, c, i, i+1, min(reserved, 1))
 		reserved = max(0, reserved-1)
 	}
+	if reserved > 0 { // for those that were lettered
+		s.mu.Lock()
+		s.releaseAsideLocked(reserved)
+		s.unlockAndStart()
+	}
 	return parked
 }
 
