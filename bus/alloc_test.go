@@ -157,11 +157,13 @@ func TestAllocs_refuse(t *testing.T) {
 			_ = s.RemoveHandler()
 		}},
 		{why: reason.Shed, c: bus.StageConfig{Admission: shed}, prepare: start},
-		{why: reason.Duplicate, c: bus.StageConfig{DedupWindow: 8}, e: bus.Envelope{Meta: &bus.Meta{Idempotency: "k"}},
+		{
+			why: reason.Duplicate, c: bus.StageConfig{DedupWindow: 8}, e: bus.Envelope{Meta: &bus.Meta{Idempotency: "k"}},
 			prepare: func(b *bus.Bus, s *bus.Stage) {
 				start(b, s)
 				require.NoError(t, s.TryPublish(&bus.Envelope{Meta: &bus.Meta{Idempotency: "k"}}))
-			}},
+			},
+		},
 	} {
 		t.Run(tc.why.String(), func(t *testing.T) {
 			b := bustest.New(t, bus.Config{})

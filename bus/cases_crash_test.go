@@ -220,8 +220,8 @@ func TestB082_PanicsAreNacks(t *testing.T) {
 	for name, misdeed := range map[string]func(){
 		"error":  func() { panic(cause) },
 		"string": func() { panic("text") },
-		"nil":    func() { panic(nil) }, //nolint:govet // that is the case
-		"map":    func() { (*new(counts))["a"] = 1 },
+		"nil":    func() { panic(nil) },              //nolint:govet // that is the case
+		"map":    func() { (*new(counts))["a"] = 1 }, //nolint:govet,staticcheck // that is the case
 		"custom": func() { panic(customPanic{"it"}) },
 		"deferred": func() {
 			defer func() { panic("second") }()

@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/sedabus/seda/bus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/sedabus/seda/bus"
 )
 
 func newBus(t testing.TB, c bus.Config) *bus.Bus {

@@ -287,8 +287,10 @@ func TestDeadLetterStage(t *testing.T) {
 		require.Equal(t, "k", got[0].Key)
 		require.Equal(t, []bus.Header{
 			{Name: "a", Value: "b"},
-			{Name: bus.HeaderLetterStage, Value: "s"}, {Name: bus.HeaderLetterReason, Value: "attempts"},
-			{Name: bus.HeaderLetterError, Value: errFails.Error()}, {Name: bus.HeaderLetterAttempts, Value: "2"},
+			{Name: bus.HeaderLetterStage, Value: "s"},
+			{Name: bus.HeaderLetterReason, Value: "attempts"},
+			{Name: bus.HeaderLetterError, Value: errFails.Error()},
+			{Name: bus.HeaderLetterAttempts, Value: "2"},
 		}, got[0].Headers)
 		require.Zero(t, got[0].Slip.Len())
 		require.Empty(t, b.Letters().List(bus.LetterFilter{}))

@@ -32,12 +32,14 @@ const (
 	Store               // the journal could not take it
 
 	// Reasons for which accepted work ends without completion.
+
 	Evicted   // dropped: it was the oldest in a full stage
 	PushedOut // dropped: a higher class took its place
 	Discarded // dropped: its handler discarded it
 	Lag       // dropped: the subscriber lagged behind
 
 	// Reasons for which work is dead-lettered.
+
 	Attempts   // every allowed attempt failed
 	RetryTime  // the time for retries is over
 	Handler    // the handler asked for it
@@ -45,6 +47,7 @@ const (
 	HopTimeout // the next stage had no room in time
 
 	// Reason for which work is abandoned.
+
 	Shutdown // the bus ended first
 
 	// Count is the number of reasons, for arrays indexed by Reason.

@@ -33,11 +33,11 @@ func checkTestFiles(tr *tree) findings {
 				out.addf("%s: imports testing in shipped code", f.path)
 			}
 		}
-		if !f.test() && !inTestKit(f.path) || slices.Contains(f.imports(), "testing/synctest") {
+		if !f.test() && !inTestKit(f.path) || bubbles(f) {
 			continue
 		}
-		for _, n := range sleeps(f.syntax) {
-			out.addf("%s:%d: sleeps in a file that does not import testing/synctest", f.path, tr.line(n))
+		for _, n := range uses(f.syntax, "time", "Sleep") {
+			out.addf("%s:%d: sleeps in a file that has no bubble of testing/synctest", f.path, tr.line(n))
 		}
 	}
 	return out
@@ -50,12 +50,20 @@ func testOnly(name string) bool {
 	return strings.Contains("/"+dir+"/", "/internal/") && strings.HasSuffix(dir, "test")
 }
 
-// sleeps finds the uses of time.Sleep, called or passed on.
-func sleeps(syntax *ast.File) []ast.Node {
+// bubbles tells whether a file runs code in a bubble: with testing/synctest
+// itself or with the test kit's Run.
+func bubbles(f file) bool {
+	return slices.Contains(f.imports(), "testing/synctest") ||
+		len(uses(f.syntax, module+"/bustest", "Run")) > 0
+}
+
+// uses finds the uses of an exported name of an imported package, called or
+// passed on.
+func uses(syntax *ast.File, pkg, name string) []ast.Node {
 	local := ""
 	for _, spec := range syntax.Imports {
-		if spec.Path.Value == `"time"` {
-			local = "time"
+		if spec.Path.Value == `"`+pkg+`"` {
+			local = path.Base(pkg)
 			if spec.Name != nil {
 				local = spec.Name.Name
 			}
@@ -64,7 +72,7 @@ func sleeps(syntax *ast.File) []ast.Node {
 	var out []ast.Node
 	ast.Inspect(syntax, func(n ast.Node) bool {
 		sel, ok := n.(*ast.SelectorExpr)
-		if !ok || sel.Sel.Name != "Sleep" {
+		if !ok || sel.Sel.Name != name {
 			return true
 		}
 		if x, ok := sel.X.(*ast.Ident); ok && local != "" && x.Name == local {
@@ -92,6 +100,8 @@ func TestTestFilesFindsPlantedFaults(t *testing.T) {
 		"b/plain_test.go":          "package p\nimport \"time\"\nfunc f() { time.Sleep(1) }\n",
 		"b/renamed_test.go":        "package p\nimport clk \"time\"\nvar f = clk.Sleep\n",
 		"b/bubble_test.go":         "package p\nimport (\n_ \"testing/synctest\"\n\"time\"\n)\nfunc f() { time.Sleep(1) }\n",
+		"b/kit_test.go":            "package p\nimport (\n\"time\"\n\"github.com/sedabus/seda/bustest\"\n)\nfunc f() { bustest.Run(func() { time.Sleep(1) }) }\n",
+		"b/kitless_test.go":        "package p\nimport (\n\"time\"\n\"github.com/sedabus/seda/bustest\"\n)\nfunc f() { bustest.New(); time.Sleep(1) }\n",
 		"b/other_test.go":          "package p\nfunc f() { bed.Sleep(1) }\n",
 		"b/shipped.go":             "package p\nimport \"time\"\nfunc f() { time.Sleep(1) }\n",
 	})
@@ -101,6 +111,7 @@ func TestTestFilesFindsPlantedFaults(t *testing.T) {
 		"a/a_testing.go: imports testing",
 		"internal/queue/a.go: imports testing",
 		"bustest/a.go:7: sleeps",
+		"b/kitless_test.go:6: sleeps",
 		"b/plain_test.go:3: sleeps",
 		"b/renamed_test.go:3: sleeps",
 	)
