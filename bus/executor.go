@@ -347,6 +347,10 @@ func (s *Stage) unlockAndStartAfter(permit bool) {
 	if s.mu.waiters.n > 0 && s.free.Load() > 0 && s.worthWakingLocked() {
 		s.feedWaitersLocked() // places may come back by ways that serve nobody
 	}
+	if s.mu.room != nil && s.roomOrEndLocked() {
+		close(s.mu.room)
+		s.mu.room = nil
+	}
 	ex := s.wantLocked()
 	notes := s.mu.notes
 	if notes != nil {

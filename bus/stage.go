@@ -118,6 +118,7 @@ type stageMu struct {
 	escape    bool // a hop uses the place above capacity
 	excess    int  // envelopes above a lowered capacity; places given back go to them first
 	waiters   waitList
+	room      chan struct{} // closed when there is room; nil while nobody waits for that
 	edges     []*edge
 	notes     []note // upstreams to tell that their parked hops entered
 
@@ -202,6 +203,30 @@ func (s *Stage) Handle(h Handler, mw ...Middleware) error {
 	}
 	s.unlockAndStart()
 	return err
+}
+
+// replaceHandler gives the stage a handler in place of the one that it may
+// have: calls that run may finish, and none of the old one starts afterwards.
+// Unlike RemoveHandler and Handle it leaves no moment without a handler.
+func (s *Stage) replaceHandler(h Handler) error {
+	s.mu.Lock()
+	old := s.mu.handler
+	s.mu.handler = nil
+	if err := s.checkHandleLocked(); err != nil {
+		s.mu.handler = old
+		s.mu.Unlock()
+		return err
+	}
+	s.mu.handler = s.traced(h)
+	s.setGateLocked(gateNoHandler, false)
+	s.bus.permits.count(s, true)
+	var jobs []job
+	if old != nil {
+		jobs = s.stopLocked() // claims were made for the old one
+	}
+	s.unlockAndStart()
+	s.runJobs(jobs)
+	return nil
 }
 
 // compose wraps h in the middleware, the first of which is the outermost.

@@ -1,0 +1,47 @@
+package bus
+
+import (
+	"context"
+
+	"github.com/sedabus/seda/reason"
+)
+
+// AwaitRoom waits until a publish would find room, whatever the full policy,
+// and returns nil; so a producer can wait before it reads its source. It takes
+// no place: others may be quicker. It returns ctx's error if that ends first,
+// and ErrClosed once the bus takes nothing in any more.
+func (s *Stage) AwaitRoom(ctx context.Context) error {
+	if ctx == nil {
+		return fault(s.where(), "ctx", "nil", "must not be nil")
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return overBecause(ctx)
+		}
+		s.mu.Lock()
+		s.helpLocked()
+		if s.roomOrEndLocked() {
+			closed := s.shutToLocked(ctx)
+			s.unlockAndStart()
+			if closed {
+				return s.refusal(reason.Closed, nil)
+			}
+			return nil
+		}
+		if s.mu.room == nil {
+			s.mu.room = make(chan struct{})
+		}
+		room := s.mu.room
+		s.unlockAndStart()
+		select {
+		case <-room:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// roomOrEndLocked says whether who waits for room has to look again.
+func (s *Stage) roomOrEndLocked() bool {
+	m := &s.mu
+	return m.closed || m.draining || (s.free.Load() > 0 && m.waiters.n == 0 && m.arrivals.Len() == 0)
+}
