@@ -171,12 +171,13 @@ func ExampleCallAs() {
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		default:
-			fmt.Fprintln(w, text)
+			_, _ = fmt.Fprintln(w, text)
 		}
 	}))
 	defer server.Close()
 	get := func() {
-		resp := must(http.Get(server.URL + "?name=world"))
+		resp, err := http.Get(server.URL + "?name=world")
+		check(err)
 		defer func() { _ = resp.Body.Close() }()
 		fmt.Println(resp.StatusCode, strings.TrimSpace(string(must(io.ReadAll(resp.Body)))))
 	}

@@ -272,7 +272,7 @@ func TestJournalThatTakesLong(t *testing.T) {
 		synctest.Wait()
 		close(writing)
 		require.ErrorIs(t, <-first, bus.ErrClosed, "the bus was closed meanwhile")
-		<-closed
+		require.ErrorIs(t, <-closed, bus.ErrNotDrained)
 		require.Equal(t, []string{"accept s 1", "refuse s 1"}, l.said())
 		st := bustest.RequireBalanced(t, b)
 		require.Zero(t, st.Accepted)

@@ -272,17 +272,17 @@ func (s *Stage) traced(h Handler) Handler {
 	}
 	contain := func(f func()) { s.bus.contain("tracer", s.name, 0, f) }
 	return func(ctx context.Context, e *Envelope) (err error) {
+		var inner context.Context
 		var done func(error)
-		outer := ctx
-		contain(func() { ctx, done = t.Handle(outer, s.name, e) })
-		if ctx == nil {
-			ctx = outer
+		contain(func() { inner, done = t.Handle(ctx, s.name, e) }) //nolint:fatcontext // once a call
+		if inner == nil {
+			inner = ctx
 		}
 		if done != nil {
 			err = errNotReturned
 			defer func() { contain(func() { done(err) }) }()
 		}
-		err = h(ctx, e)
+		err = h(inner, e)
 		return err
 	}
 }

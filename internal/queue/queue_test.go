@@ -47,7 +47,7 @@ func (m *model) chunk(n int) (*queue.Chunk[int], []int) {
 func (m *model) size() int { return 1 + m.r.IntN(queue.Len) }
 
 // ops are the operations on a queue and its model.
-var ops = []func(m *model, p, other *pair){ //nolint:gochecknoglobals // a table
+var ops = []func(m *model, p, other *pair){
 	func(m *model, p, _ *pair) {
 		v := m.fresh(1)
 		p.q.Push(&m.pool, &v[0])
