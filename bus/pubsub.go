@@ -3,6 +3,7 @@ package bus
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/sedabus/seda/reason"
@@ -19,6 +20,8 @@ import (
 // which a subscriber with LagWait has no room wait parked at it and hold places
 // of the topic, so that its publishers are held back in the end.
 type topic struct {
+	joining sync.Mutex                      // one Subscribe at a time; before Bus.mu and Stage.mu
+	made    map[*Stage]bool                 // stages made by Subscribe; guarded by joining
 	subs    atomic.Pointer[[]*subscription] // replaced, never changed
 	held    bool                            // waits for a subscriber to make room; guarded by Stage.mu
 	lagging int                             // parked copies; guarded by Stage.mu
@@ -34,7 +37,7 @@ type subscription struct {
 }
 
 func newTopic(*Stage) *topic {
-	t := &topic{}
+	t := &topic{made: map[*Stage]bool{}}
 	t.subs.Store(&[]*subscription{})
 	return t
 }
@@ -45,6 +48,16 @@ func newTopic(*Stage) *topic {
 // Cloner. lag says what happens when the subscriber's queue is full. A
 // subscriber's envelopes end there: one that pushes hops is dead-lettered. The
 // published envelope travels on when every copy has ended well.
+//
+// h is the subscriber's handler, wrapped in mw as by Handle; it must be nil if
+// c has Pull, and then the subscriber's own Receive hands the copies out, or if
+// c is pub/sub itself.
+//
+// A name whose subscriber was unsubscribed or detached can be subscribed again:
+// its stage is taken up with what it has still queued, its account goes on, and
+// h and lag replace the earlier ones. c must equal the settings in force there.
+// A name that is subscribed, a stage of that name from elsewhere, and other
+// settings are ErrConflict, and change nothing.
 func (s *Stage) Subscribe(name string, c StageConfig, lag Lag, h Handler, mw ...Middleware) (*Stage, error) {
 	if err := s.checkSubscribe(lag); err != nil {
 		return nil, err
@@ -61,19 +74,23 @@ func (s *Stage) Subscribe(name string, c StageConfig, lag Lag, h Handler, mw ...
 			return nil, err
 		}
 	}
+	t := s.mu.topic
+	t.joining.Lock()
+	defer t.joining.Unlock()
 	full := s.name + "." + name
-	if s.bus.lookup(full) != nil {
-		return nil, fmt.Errorf("%w: %s has a subscriber %q", ErrConflict, s.where(), name)
+	if old := s.bus.lookup(full); old != nil && (!t.made[old] || s.feeds(old)) {
+		return nil, fmt.Errorf("%w: there is a %s already", ErrConflict, old.where())
 	}
-	to, err := s.bus.Stage(full, c)
+	to, err := s.bus.Stage(full, c) // the old one if the settings are the same
 	if err != nil {
 		return nil, err
 	}
 	if h != nil {
-		if err := to.Handle(h); err != nil {
+		if err := to.replaceHandler(h); err != nil {
 			return nil, err
 		}
 	}
+	t.made[to] = true
 	return to, s.subscribe(&subscription{from: s, to: to, lag: lag, own: true})
 }
 
@@ -88,6 +105,8 @@ func (s *Stage) SubscribeStage(to *Stage, lag Lag) error {
 	if to.leadsTo(s) {
 		return fmt.Errorf("%w: %s already gets what %q is given", ErrConflict, s.where(), to.name)
 	}
+	s.mu.topic.joining.Lock()
+	defer s.mu.topic.joining.Unlock()
 	return s.subscribe(&subscription{from: s, to: to, lag: lag})
 }
 
@@ -117,16 +136,18 @@ func (s *Stage) leadsTo(to *Stage) bool {
 	return false
 }
 
+// feeds says whether to is a subscriber of s itself.
+func (s *Stage) feeds(to *Stage) bool {
+	return slices.ContainsFunc(*s.mu.topic.subs.Load(), func(sub *subscription) bool { return sub.to == to })
+}
+
 func (s *Stage) subscribe(sub *subscription) error {
 	s.mu.Lock()
 	defer s.unlockAndStart() // it may have held what was published
-	old := *s.mu.topic.subs.Load()
-	for _, o := range old {
-		if o.to == sub.to {
-			return fmt.Errorf("%w: %q is a subscriber of %s already", ErrConflict, sub.to.name, s.where())
-		}
+	if s.feeds(sub.to) {
+		return fmt.Errorf("%w: %q is a subscriber of %s already", ErrConflict, sub.to.name, s.where())
 	}
-	next := append(slices.Clone(old), sub)
+	next := append(slices.Clone(*s.mu.topic.subs.Load()), sub)
 	s.mu.topic.subs.Store(&next)
 	s.setGateLocked(gateNoHandler, false)
 	return nil
@@ -134,7 +155,8 @@ func (s *Stage) subscribe(sub *subscription) error {
 
 // Unsubscribe removes the subscriber of that name: the one given to Subscribe,
 // or a stage's. Copies made from then on do not include it; what it has queued
-// it still handles.
+// it still handles. Its stage stays, so that Subscribe can take it up again. An
+// unknown name is ErrNoStage.
 func (s *Stage) Unsubscribe(name string) error {
 	if s.mu.topic == nil {
 		return s.checkSubscribe(LagWait)
