@@ -8,7 +8,8 @@ import (
 
 // AwaitRoom waits until a publish would find room, whatever the full policy,
 // and returns nil; so a producer can wait before it reads its source. It takes
-// no place: others may be quicker. It returns ctx's error if that ends first,
+// no place: others may be quicker, and in a stage of fast handlers it may return
+// up to two milliseconds late. It returns ctx's error if that ends first,
 // and ErrClosed once the bus takes nothing in any more.
 func (s *Stage) AwaitRoom(ctx context.Context) error {
 	if ctx == nil {

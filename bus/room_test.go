@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -35,6 +36,7 @@ func TestAwaitRoomTellsOfRoomWithoutPublishing(t *testing.T) {
 			}
 			require.Zero(t, told.Load())
 			gate.Pass(1)
+			time.Sleep(5 * time.Millisecond) // a stage of fast handlers tells with some delay
 			synctest.Wait()
 			require.EqualValues(t, 4, told.Load(), "all look again: it reserves nothing")
 			require.NoError(t, s.TryPublish(&bus.Envelope{}))
