@@ -111,7 +111,7 @@ func TestHooksMayCallTheBus(t *testing.T) {
 	var stage atomic.Pointer[bus.Stage]
 	var lost atomic.Pointer[bus.Bus]
 	var unbalanced, calls atomic.Int64
-	look := func() {
+	look := func(still bool) { // still: nothing but the hook is moving
 		b, s := lost.Load(), stage.Load()
 		if b == nil {
 			return
@@ -119,7 +119,7 @@ func TestHooksMayCallTheBus(t *testing.T) {
 		calls.Add(1)
 		var st bus.Stats
 		b.ReadStats(&st)
-		if st.Check() != nil {
+		if still && st.Check() != nil {
 			unbalanced.Add(1)
 		}
 		s.InFlight()
@@ -128,20 +128,20 @@ func TestHooksMayCallTheBus(t *testing.T) {
 	}
 	hooks := bus.Hooks{
 		Drop: func(ds []bus.DropInfo) {
-			look()
+			look(false)
 			for range ds { // again, in another stage
 				_ = lost.Load().Publish(context.Background(), "fine", &bus.Envelope{})
 			}
 		},
 		DeadLetter: func(i bus.LetterInfo) {
-			look()
+			look(true)
 			_ = stage.Load().TryPublish(&bus.Envelope{Payload: "after a letter"})
 		},
 		Panic: func(bus.PanicInfo) {
-			look()
+			look(true)
 			stage.Load().Suspend(bus.Hold{By: "panic hook", For: time.Second})
 		},
-		State: func(bus.StateInfo) { look() },
+		State: func(bus.StateInfo) { look(false) },
 	}
 	bustest.Run(t, bus.Config{Hooks: hooks}, func(t *testing.T, b *bus.Bus) {
 		s := bustest.Stage(t, b, "s", bus.StageConfig{}, func(_ context.Context, e *bus.Envelope) error {
