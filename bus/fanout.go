@@ -15,14 +15,15 @@ import (
 // subscriber has a word with a bit for each envelope whose copy has ended
 // there; who sets the last bit of an envelope ends the publish.
 type group struct {
-	par   parent // what the copies point to
-	stage *Stage
-	c     *chunk // the published envelopes
-	subs  []*subscription
-	done  []doneMask
-	ended atomic.Uint64 // publishes that somebody has taken on to end
-	refs  atomic.Int32  // copies whose end has not been booked
-	mu    struct {
+	par       parent // what the copies point to
+	stage     *Stage
+	c         *chunk // the published envelopes
+	subs      []*subscription
+	done      []doneMask
+	ended     atomic.Uint64 // publishes that somebody has taken on to end
+	anyFailed atomic.Bool
+	refs      atomic.Int32 // copies whose end has not been booked
+	mu        struct {
 		sync.Mutex
 		failed map[uint8][]Result // copies that did not complete, by envelope
 	}
@@ -86,9 +87,18 @@ func (ex *executor) fanOut() {
 	s.mu.count.delivered += uint64(n)
 	ex.detachLocked()
 	s.mu.Unlock()
-	for i := range subs {
-		g.copyTo(i)
+	first, _ := s.bus.chunks.Get().(*chunk)
+	plain := g.copyAll(first)
+	for i := range len(subs) - 1 {
+		next, _ := s.bus.chunks.Get().(*chunk)
+		if plain { // copies of copies: nothing in them is a subscriber's own yet
+			next.N = copy(next.Items, first.Items[:first.N])
+		} else {
+			g.copyAll(next)
+		}
+		g.copyTo(i, next)
 	}
+	g.copyTo(len(subs)-1, first)
 }
 
 // detachLocked gives the claim's chunk away to the group.
@@ -133,20 +143,29 @@ func (ex *executor) dropExpired() {
 	c.N = kept
 }
 
-// copyTo makes the copies for subscriber i and enters them there.
-func (g *group) copyTo(i int) {
+// copyTo enters the copies in c at subscriber i.
+func (g *group) copyTo(i int, c *chunk) {
 	b := g.stage.bus
-	c, _ := b.chunks.Get().(*chunk)
-	for k := range g.c.Size() {
-		g.copyOne(&c.Items[k], k)
-	}
-	c.N = g.c.Size()
 	c = g.subs[i].to.arriveCopies(g, i, c)
 	c.Reset()
 	b.chunks.Put(c)
 }
 
-func (g *group) copyOne(dst *Envelope, k int) {
+// copyAll fills c with copies; plain says that they hold nothing that each
+// subscriber must have of its own.
+func (g *group) copyAll(c *chunk) (plain bool) {
+	plain = true
+	for k := range g.c.Size() {
+		if !g.copyOne(&c.Items[k], k) {
+			plain = false
+		}
+	}
+	c.N = g.c.Size()
+	return plain
+}
+
+func (g *group) copyOne(dst *Envelope, k int) (plain bool) {
+	plain = true
 	*dst = g.c.Items[g.c.Rd+k]
 	dst.par, dst.OnDone, dst.Slip = &g.par, nil, Slip{}
 	dst.flags = flagCopy | dst.flags&flagTimed
@@ -154,10 +173,13 @@ func (g *group) copyOne(dst *Envelope, k int) {
 	dst.attempt, dst.failures, dst.disp = 1, 0, dispAck
 	if len(dst.Headers) > 0 && !faults.On(faults.HeadersShared) {
 		dst.Headers = slices.Clone(dst.Headers)
+		plain = false
 	}
 	if p, ok := dst.Payload.(Cloner); ok {
+		plain = false
 		g.stage.bus.contain("clone", g.stage.name, dst.id, func() { dst.Payload = p.ClonePayload() })
 	}
+	return plain
 }
 
 // arriveCopies enters c's copies, or does with them what the subscription's
@@ -327,6 +349,7 @@ func (g *group) failed(s *Stage, e *Envelope, r *Result) {
 			g.mu.failed = map[uint8][]Result{}
 		}
 		g.mu.failed[e.member] = append(g.mu.failed[e.member], *r)
+		g.anyFailed.Store(true)
 		g.mu.Unlock()
 	}
 	g.end(s, 1<<e.member)
@@ -370,23 +393,29 @@ func (g *group) finish(mask uint64) {
 	s := g.stage
 	n := bits.OnesCount64(mask)
 	var t tally
-	out, _ := s.bus.chunks.Get().(*chunk)
+	var out *chunk // those that need more than to be counted
 	for rest := mask; rest != 0; rest &= rest - 1 {
 		i := bits.TrailingZeros64(rest)
 		e := &g.c.Items[g.c.Rd+i]
-		g.mu.Lock()
-		failed := g.mu.failed[uint8(i)]
-		g.mu.Unlock()
-		if failed != nil {
+		if failed := g.failures(i); failed != nil {
 			g.endFailed(e, failed)
 			continue
+		}
+		if e.OnDone == nil && e.par == nil && e.Slip.route == nil && s.bus.cfg.Journal == nil {
+			t.completed[0]++
+			continue
+		}
+		if out == nil {
+			out, _ = s.bus.chunks.Get().(*chunk)
 		}
 		out.Items[out.N] = *e
 		out.N++
 	}
-	s.settleChunk(out, 0, out.N, &reservations{}, &t)
-	out.Reset()
-	s.bus.chunks.Put(out)
+	if out != nil {
+		s.settleChunk(out, 0, out.N, &reservations{}, &t)
+		out.Reset()
+		s.bus.chunks.Put(out)
+	}
 	s.mu.Lock()
 	s.mu.topic.out -= n
 	s.mu.count.hopped += t.hopped
@@ -396,12 +425,23 @@ func (g *group) finish(mask uint64) {
 	s.bus.settled()
 }
 
+// failures returns how the copies of envelope i ended, if any did not complete.
+func (g *group) failures(i int) []Result {
+	if !g.anyFailed.Load() {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.failed[uint8(i)]
+}
+
 func (g *group) recycle() {
 	if g.c.Reset(); len(g.c.Items) == queue.Len {
 		g.stage.bus.chunks.Put(g.c)
 	}
 	g.c, g.stage, g.subs = nil, nil, nil
 	g.mu.failed = nil
+	g.anyFailed.Store(false)
 	groupPool.Put(g)
 }
 
