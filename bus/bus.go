@@ -100,10 +100,14 @@ func New(c Config) (*Bus, error) {
 // Name returns the bus's name.
 func (b *Bus) Name() string { return b.cfg.Name }
 
-// Stage registers a stage, before or after Start, and returns it. Registering
-// a name again with the same settings returns the stage that is there; with
-// other settings it is an error, as are settings out of bounds, all faults at
-// once.
+// Stage registers a stage, before or after Start, and returns it. A name has 1
+// to 128 ASCII letters, digits, '_', '-' and '.', a letter or digit first, no
+// '.' last and no two in a row, and is no device name of Windows.
+//
+// Registering a name again with the settings in force returns the stage that is
+// there; other settings are ErrConflict. A bad name and settings out of bounds
+// are ErrInvalid, all faults at once. During and after a shutdown it is
+// ErrClosed. A stage lives as long as its bus.
 func (b *Bus) Stage(name string, c StageConfig) (*Stage, error) {
 	return b.register(name, c)
 }

@@ -41,8 +41,9 @@ type Config struct {
 type LetterBounds struct {
 	// MaxCount is the number of letters; default 10,000, at most 1<<30.
 	MaxCount int
-	// MaxBytes is the size of the letters as estimated from payloads, headers
-	// and texts; default 64 MiB.
+	// MaxBytes bounds the estimated size of the letters: 512 bytes each, and
+	// the lengths of texts and headers, and the payload's if it is a string, a
+	// []byte or has a method Size() int. Default 64 MiB.
 	MaxBytes int64
 	// MaxAge is how long a letter is kept; default 0, for ever.
 	MaxAge time.Duration

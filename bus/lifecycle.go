@@ -58,7 +58,10 @@ type Report struct {
 	Stats Stats
 	// Abandoned names the envelopes that were given up, at most 1000 of them.
 	Abandoned []AbandonedInfo
-	// Stuck names the handlers that had not returned.
+	// Stuck names the handler calls and deliveries that were under way when the
+	// bus cut its work off. Their contexts are cancelled at that moment, and
+	// nobody waits for them: one may return right after. Their envelopes are
+	// abandoned.
 	Stuck []StuckInfo
 	// Callbacks is the number of completion callbacks that had not begun.
 	Callbacks int
@@ -98,8 +101,8 @@ func (r *Report) String() string {
 // accepted finish until ctx ends: hops, retries and publishes from inside go
 // on. It does not wait for a retry or a later publish that is due after ctx's
 // deadline. What is left then is abandoned, and each such envelope gets that
-// Result. It returns the report, and an error if something was abandoned or a
-// callback is left. Further and concurrent calls return the same report. A
+// Result. It returns the report, and an error that matches ErrNotDrained if
+// something was abandoned or a callback is left. Further and concurrent calls return the same report. A
 // call from inside a handler does not count that handler's envelope as an
 // obstacle to wait for: it waits all the same, so give it a deadline.
 func (b *Bus) Shutdown(ctx context.Context) (Report, error) {

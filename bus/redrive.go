@@ -49,7 +49,9 @@ type RedriveReport struct {
 // Redrive publishes dead letters again, each at the stage where it failed,
 // with the rest of its slip. Each is a new envelope of the account; the first
 // publisher gets no second Result. A stage that does not take one, because it
-// is full say, leaves it in the store. It never waits for room.
+// is full say, leaves it in the store, which the report says. It never waits for
+// room. Options out of their bounds are ErrInvalid and redrive nothing; if ctx
+// ends, its error comes with the report of what was done until then.
 func (ls *Letters) Redrive(ctx context.Context, o RedriveOptions) (RedriveReport, error) {
 	if err := o.validate(); err != nil {
 		return RedriveReport{}, err

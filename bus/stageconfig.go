@@ -32,7 +32,8 @@ type StageConfig struct {
 	// this stage starts no more of those that go there. Default 0 is the
 	// concurrency. Live.
 	EgressCap int
-	// Delivery is PointToPoint (default) or PubSub.
+	// Delivery is PointToPoint (default) or PubSub, which excludes Pull, ByKey,
+	// Classes and a Concurrency above 1: set them on the subscribers.
 	Delivery Delivery
 	// Full is what a publish does when the stage is full. Default Block. Live.
 	Full FullPolicy
@@ -69,10 +70,10 @@ type StageConfig struct {
 	// Pull hands envelopes out through Receive instead of to handlers.
 	Pull bool
 	// MaxOutstanding bounds the deliveries that pull consumers hold unsettled.
-	// Default the capacity. Live.
+	// Default the capacity, at most 1<<30; only with Pull. Live.
 	MaxOutstanding int
 	// Lease is how long a pull consumer may hold a delivery before it goes back
-	// to the stage, which costs an attempt. Default none. Live.
+	// to the stage, which costs an attempt. Default none; only with Pull. Live.
 	Lease time.Duration
 	// ExactTiming reads the clock for every envelope instead of every chunk.
 	ExactTiming bool
@@ -157,14 +158,16 @@ type Class struct {
 	Strict bool
 }
 
-// Lag is what a subscriber's fullness does.
+// Lag is what a subscriber's fullness does. A publish of which a copy was
+// dropped ends Dropped with the reason lag when its other copies have ended, or
+// DeadLettered if one of those was, and does not travel on.
 type Lag uint8
 
 // Lag policies.
 const (
 	LagWait   Lag = iota // the pub/sub stage holds its publishers back
 	LagDrop              // copies that do not fit are dropped and counted
-	LagDetach            // the subscriber is detached and counted
+	LagDetach            // as LagDrop, and the subscriber is unsubscribed and counted
 )
 
 // String returns the setting's name.

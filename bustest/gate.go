@@ -39,7 +39,7 @@ func (g *Gate) Handler(h bus.Handler) bus.Handler {
 	}
 }
 
-// Wait waits at the gate.
+// Wait waits at the gate. It returns the cause of ctx's end if that comes first.
 func (g *Gate) Wait(ctx context.Context) error {
 	g.add(1, 0)
 	defer g.add(-1, 1)
@@ -60,15 +60,15 @@ func (g *Gate) add(waiting, passed int) {
 	g.passed += passed
 }
 
-// Waiting is the number of handlers at the gate, and Passed that of those that
-// have left it.
+// Waiting is the number of handlers at the gate.
 func (g *Gate) Waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.waiting
 }
 
-// Passed is the number of handlers that have left the gate.
+// Passed is the number of handlers that have left the gate, also without leave
+// because their context ended.
 func (g *Gate) Passed() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -11,7 +11,8 @@ package reason
 // Reason says why. The zero value, None, means that there was none.
 type Reason uint8
 
-// Reasons for which a publish is refused: the bus owes nothing.
+// Reasons for which a publish is refused: the bus owes nothing. Some of them
+// also end work that was accepted, such as Expired, Canceled, NoStage and Type.
 const (
 	None         Reason = iota
 	Invalid             // a nil or malformed argument
