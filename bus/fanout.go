@@ -192,7 +192,7 @@ func (s *Stage) arriveCopies(g *group, sub int, c *chunk) *chunk {
 	m := &s.mu
 	n := c.N
 	now := s.stamp()
-	if m.active == 0 && m.executed == 0 {
+	if s.unwatchedLocked() {
 		now = s.bus.clock.Tick()
 	}
 	for i := range n {

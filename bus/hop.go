@@ -75,7 +75,7 @@ func (s *Stage) refusesHop(e *Envelope) reason.Reason {
 func (s *Stage) arriveLocked(from *Stage, c *chunk, a, b, reserved int) (parked int) {
 	m := &s.mu
 	now := s.stamp()
-	if m.active == 0 && m.executed == 0 {
+	if s.unwatchedLocked() {
 		now = s.bus.clock.Tick()
 	}
 	for ; reserved > 0 && m.arrivals.Len() > 0 && !m.closed; reserved-- {
@@ -114,7 +114,7 @@ func (s *Stage) arriveWhole(c *chunk) (empty *chunk, ok bool) {
 		return c, false
 	}
 	now := s.stamp()
-	if m.active == 0 && m.executed == 0 {
+	if s.unwatchedLocked() {
 		now = s.bus.clock.Tick()
 	}
 	for i := c.Rd; i < c.N; i++ {
@@ -153,11 +153,23 @@ func (s *Stage) placeForHopLocked(victims *[]Envelope) bool {
 			return true
 		}
 	}
-	if !m.escape && m.excess == 0 {
+	if s.mayEscapeLocked() {
 		m.escape = true
 		return true
 	}
 	return false
+}
+
+// mayEscapeLocked says whether a hop may take the place above capacity. Not
+// while requeues exceed that: each of them would let one more in. What is
+// parked elsewhere does not count, or a cycle could not move.
+func (s *Stage) mayEscapeLocked() bool {
+	m := &s.mu
+	elsewhere := m.parked
+	if m.topic != nil {
+		elsewhere += m.topic.lagging
+	}
+	return !m.escape && m.excess == 0 && s.free.Load()+int64(elsewhere) >= 0
 }
 
 // parkLocked lets e wait at s for room.
@@ -166,8 +178,8 @@ func (s *Stage) parkLocked(from *Stage, e *Envelope, now int64) {
 	until := now + int64(m.cfg.HopTimeout)
 	slot, _ := m.arrivals.Slot(&m.arrPool)
 	*slot = arrival{env: *e, from: from, until: until}
-	if !m.parkTimer {
-		m.parkTimer = true
+	if m.parkTimer == 0 || until < m.parkTimer { // the timeout may have been lowered
+		m.parkTimer = until
 		s.bus.timers.push(until, &parkTimeout{s})
 	}
 }
@@ -187,7 +199,7 @@ func (s *Stage) feedArrivalsLocked() {
 	for m.arrivals.Len() > 0 && !m.closed {
 		if s.free.Add(-1) < 0 {
 			s.free.Add(1)
-			if m.escape || m.excess > 0 {
+			if !s.mayEscapeLocked() {
 				return
 			}
 			m.escape = true
@@ -284,9 +296,12 @@ func (t *parkTimeout) fire(now int64) {
 		late = append(late, *a)
 		return true
 	})
-	s.mu.parkTimer = next != forever
-	if s.mu.parkTimer {
-		s.bus.timers.push(next, t)
+	if s.mu.parkTimer <= now { // else another one looks later
+		s.mu.parkTimer = 0
+		if next != forever {
+			s.mu.parkTimer = next
+			s.bus.timers.push(next, t)
+		}
 	}
 	if s.mu.waiters.n > 0 {
 		s.feedWaitersLocked()

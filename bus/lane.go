@@ -119,7 +119,7 @@ func (l *lane) init(e *Envelope) {
 func (l *lane) offer(c *chunk, i int) {
 	s := l.stage
 	s.mu.Lock()
-	if s.mu.active == 0 && s.mu.executed == 0 && c.Rd <= i {
+	if s.unwatchedLocked() && c.Rd <= i {
 		c.Items[i].entered = s.bus.clock.Tick() // nobody has looked at the clock for a while
 	}
 	if !l.listed && !l.off {

@@ -45,7 +45,9 @@ func (p *Producer) Publish(ctx context.Context, e *Envelope) error {
 	if ctx.Err() != nil {
 		return s.refuse(reason.Canceled, overBecause(ctx))
 	}
-	return l.put(ctx, e)
+	err := l.put(ctx, e)
+	runtime.KeepAlive(p) // or the lane could be closed under way
+	return err
 }
 
 // TryPublish is Stage.TryPublish.
@@ -57,7 +59,9 @@ func (p *Producer) TryPublish(e *Envelope) error {
 	if s.gates.Load() != 0 || e.deadline != 0 {
 		return s.publishSlow(nil, e, &l.par) //nolint:staticcheck // no context: never waits
 	}
-	return l.put(nil, e) //nolint:staticcheck // no context: never waits
+	err := l.put(nil, e) //nolint:staticcheck // no context: never waits
+	runtime.KeepAlive(p)
+	return err
 }
 
 // Close gives back what the handle holds; what it has published is safe. A
@@ -180,7 +184,7 @@ func (b *Batch) publishWhole(ctx context.Context) bool {
 		return false
 	}
 	m.minFree = min(m.minFree, free)
-	if m.active == 0 && m.executed == 0 {
+	if s.unwatchedLocked() {
 		now = s.bus.clock.Tick()
 	}
 	for i := range c.N {

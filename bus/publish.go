@@ -85,6 +85,12 @@ func (s *Stage) stamp() int64 {
 	return s.bus.clock.Coarse()
 }
 
+// unwatchedLocked says whether no executor of the stage, or of the subscribers
+// that it waits for, has looked at the clock of late.
+func (s *Stage) unwatchedLocked() bool {
+	return s.mu.active == 0 && s.mu.executed == 0 && (s.mu.topic == nil || !s.mu.topic.held)
+}
+
 // takePlaceLocked takes a token for a publish if nothing speaks against it.
 func (s *Stage) takePlaceLocked() bool { return !s.mu.draining && s.takeFreeLocked() }
 
@@ -118,7 +124,7 @@ func (s *Stage) admitLocked(e *Envelope, par *parent, now int64) {
 	}
 	s.mu.count.accepted++
 	s.mu.count.entered++
-	if s.mu.active == 0 && s.mu.executed == 0 {
+	if s.unwatchedLocked() {
 		now = s.bus.clock.Tick() // nobody has looked at the clock for a while
 	}
 	var slot *Envelope
