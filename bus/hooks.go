@@ -48,7 +48,7 @@ type LetterInfo struct {
 // PanicInfo describes a contained panic.
 type PanicInfo struct {
 	Stage string
-	Where string // "handler", "callback", "hook", "admission", "journal", "tracer", "clone" or "error"
+	Where string // "handler", "callback", "hook", "admission", "journal", "tracer", "clone", "size" or "error"
 	ID    uint64
 	Err   *PanicError
 }

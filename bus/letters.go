@@ -155,7 +155,7 @@ func (ls *Letters) init(b *Bus, bounds LetterBounds) {
 func (b *Bus) Letters() *Letters { return &b.letters }
 
 func (ls *Letters) add(l Letter) {
-	st := &storedLetter{Letter: l, size: sizeOf(&l), at: ls.bus.clock.Now()}
+	st := &storedLetter{Letter: l, size: ls.sizeOf(&l), at: ls.bus.clock.Now()}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if old := ls.mu.byID[l.ID]; old != nil {
@@ -232,7 +232,7 @@ func (ls *Letters) compactLocked() {
 
 // sizeOf estimates a letter's memory: the payload's if it is bytes, a string
 // or says so itself, else a flat figure.
-func sizeOf(l *Letter) int64 {
+func (ls *Letters) sizeOf(l *Letter) int64 {
 	const flat = 512
 	n := flat + len(l.Error) + len(l.Envelope.Key) + len(l.TextID)
 	for _, h := range l.Envelope.Headers {
@@ -247,7 +247,8 @@ func sizeOf(l *Letter) int64 {
 	case string:
 		n += len(p)
 	case interface{ Size() int }:
-		n += max(0, p.Size())
+		// Aside, since a letter must come to its end even if Size does not return.
+		aside(func() { ls.bus.contain("size", l.Stage, l.ID, func() { n += max(0, p.Size()) }) })
 	}
 	return int64(n)
 }
