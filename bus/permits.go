@@ -113,19 +113,22 @@ func (p *permits) setLimit(n int) (grants []*Stage) {
 	}
 }
 
-// count enters s among the stages that keep a reserved share.
-func (p *permits) count(s *Stage, on bool) {
+// count enters s among the stages that keep a reserved share, or takes it out
+// and returns the stage that gets a permit by that, or nil.
+func (p *permits) count(s *Stage, on bool) (grant *Stage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.counted == on {
-		return
+		return nil
 	}
 	s.counted = on
-	if s.permits == 0 {
-		if on {
-			p.mu.idle++
-		} else {
-			p.mu.idle--
-		}
+	switch {
+	case s.permits > 0:
+	case on:
+		p.mu.idle++
+	default:
+		p.mu.idle--
+		return p.grantLocked()
 	}
+	return nil
 }

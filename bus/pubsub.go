@@ -181,6 +181,7 @@ func (s *Stage) removeSubscription(f func(*subscription) bool) bool {
 	}
 	next := slices.Delete(slices.Clone(old), i, i+1)
 	s.mu.topic.subs.Store(&next)
+	s.mu.topic.held = false // it may have waited for that one
 	if len(next) == 0 {
 		s.setGateLocked(gateNoHandler, s.mu.cfg.NoHandler != NoHandlerHold)
 	}

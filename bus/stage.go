@@ -92,7 +92,7 @@ type Stage struct {
 
 // stageMu is what Stage.mu guards. Lock order: Bus.mu, Stage.mu, then the
 // leaves permits.mu, timers.mu, callbacks.mu, letters.mu. Two stages' locks
-// are never held together, but for a pub/sub stage's before a subscriber's.
+// are never held together.
 type stageMu struct {
 	spin.Mutex
 
@@ -114,9 +114,9 @@ type stageMu struct {
 
 	arrivals  queue.FIFO[arrival] // hops that wait for room here
 	arrPool   queue.Pool[arrival]
-	parkTimer bool // a timer looks for arrivals that wait too long
-	escape    bool // a hop uses the place above capacity
-	excess    int  // envelopes above a lowered capacity; places given back go to them first
+	parkTimer int64 // when a timer looks for arrivals that wait too long; 0 is never
+	escape    bool  // a hop uses the place above capacity
+	excess    int   // envelopes above a lowered capacity; places given back go to them first
 	waiters   waitList
 	room      chan struct{} // closed when there is room; nil while nobody waits for that
 	edges     []*edge
@@ -272,11 +272,14 @@ func (s *Stage) RemoveHandler() error {
 	}
 	s.mu.handler = nil
 	s.setGateLocked(gateNoHandler, s.mu.cfg.NoHandler != NoHandlerHold)
-	s.bus.permits.count(s, false)
+	grant := s.bus.permits.count(s, false)
 	jobs := s.stopLocked()
 	letters := s.mu.cfg.NoHandler == NoHandlerDeadLetter
 	s.mu.Unlock()
 	s.runJobs(jobs)
+	for grant != nil {
+		grant = grant.granted()
+	}
 	if letters {
 		s.letterQueued()
 	}

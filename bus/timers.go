@@ -166,7 +166,8 @@ func (s *Stage) watchClaims() (again bool) {
 			continue
 		}
 		if claimSettled(w) == claimLim(w) || (ex.single && claimCur(w) < claimLim(w)) {
-			continue // a single envelope is as good as started
+			again = again || claimCur(w) < claimLim(w) // not started yet: its handler may still be held up
+			continue
 		}
 		// One handler has taken longer than a look's distance.
 		s.becomeSlowLocked()

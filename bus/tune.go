@@ -9,12 +9,12 @@ import (
 )
 
 // Tune changes live settings: change gets a copy of those in force and writes
-// to it. All of it takes effect before Tune returns, or nothing does: a value
-// out of its bounds and a change of a setting that is not live are errors, all
-// at once. Raising the concurrency starts waiting work at once; lowering it or
-// the capacity cancels nothing and throws nothing away. A change of the full
-// policy answers the publishers that wait under the old one. change must not
-// call into the bus.
+// to it. All of it takes effect before Tune returns, or nothing does: values
+// out of their bounds are ErrInvalid, all at once, and changes of settings that
+// are not live ErrConflict, all at once. Raising the concurrency starts waiting
+// work at once; lowering it or the capacity cancels nothing and throws nothing
+// away. A change of the full policy answers the publishers that wait under the
+// old one. change must not call into the bus.
 func (s *Stage) Tune(change func(*StageConfig)) error {
 	if change == nil {
 		return fault(s.where(), "change", "nil", "must not be nil")
@@ -76,6 +76,9 @@ func (s *Stage) apply(old, next *StageConfig) {
 	if grow := next.Capacity - old.Capacity; grow > 0 {
 		s.releaseLocked(grow)
 	} else {
+		for _, l := range m.lanes {
+			l.revokeLocked() // what nobody uses is not above the new capacity
+		}
 		free := s.free.Add(int64(grow)) - int64(grow)
 		m.excess += max(0, -grow-max(0, int(free)))
 		for v := (Envelope{}); faults.On(faults.ShrinkDrops) && s.free.Load() < 0 && s.evictLocked(&v); {
