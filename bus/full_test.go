@@ -241,6 +241,10 @@ func TestDropOldestVictims(t *testing.T) {
 				require.Equal(t, 2, st.Depth)
 				gate.Open()
 				synctest.Wait()
+				if order == bus.ByKey { // keys have no order among themselves
+					require.ElementsMatch(t, []string{"0", "5", "6"}, v.all())
+					return
+				}
 				require.Equal(t, []string{"0", "5", "6"}, v.all())
 			})
 		})
