@@ -127,18 +127,21 @@ func checkAccount(t *testing.T, s *Summary) {
 
 func TestRunDrainsWhenStopped(t *testing.T) {
 	t.Parallel()
-	for name, after := range map[string]time.Duration{
-		"at once":                0,
-		"in the calibration":     200 * time.Millisecond,
-		"below capacity":         2 * time.Second,
-		"above capacity":         5500 * time.Millisecond,
-		"when all is over, late": time.Hour,
+	for name, c := range map[string]struct {
+		after  time.Duration
+		phases int // that have begun
+	}{
+		"at once":                {0, 0},
+		"in the calibration":     {200 * time.Millisecond, 0},
+		"below capacity":         {2 * time.Second, 1},
+		"above capacity":         {5500 * time.Millisecond, 3},
+		"when all is over, late": {time.Hour, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				stop := make(chan struct{})
-				timer := time.AfterFunc(after, func() { close(stop) })
+				timer := time.AfterFunc(c.after, func() { close(stop) })
 				defer timer.Stop()
 				noted := false
 				s, err := Run(t.Context(), config(bus.Reject), stop, View{
@@ -146,7 +149,8 @@ func TestRunDrainsWhenStopped(t *testing.T) {
 					Show:  func(f *Frame) { noted = noted || strings.HasPrefix(f.Note, "stopping") },
 				})
 				require.NoError(t, err)
-				if after == time.Hour {
+				assert.Len(t, s.Phases, c.phases)
+				if c.after == time.Hour {
 					assert.Equal(t, EndComplete, s.End)
 					assert.False(t, noted)
 					return
@@ -159,9 +163,8 @@ func TestRunDrainsWhenStopped(t *testing.T) {
 				for i, p := range s.Phases {
 					assert.Equal(t, i < len(s.Phases)-1, p.Whole, "the last one was cut short")
 				}
-				if after > time.Second {
+				if c.after > time.Second {
 					assert.True(t, noted)
-					assert.Len(t, s.Phases, 3)
 				}
 			})
 		})
