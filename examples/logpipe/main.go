@@ -2,7 +2,8 @@
 //
 // It reads files, or standard input, line by line through three stages of a
 // bus, read, parse and count, and prints a report that ends with the account:
-// every line that was read was either counted or dead-lettered.
+// every line that was read was either counted or dead-lettered. The bus's own
+// account has one envelope more for each file.
 //
 // Usage:
 //
