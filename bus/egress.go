@@ -314,7 +314,13 @@ func (s *Stage) markBlockedLocked() {
 	}
 	limit := s.mu.cfg.egressCap()
 	for _, e := range s.mu.edges {
-		if e.held.Len() > 0 || e.want.Load() || e.parked >= limit {
+		if e.parked >= limit { // nothing starts, while others may only want room
+			s.blockedOn.Store(e.to)
+			return
+		}
+	}
+	for _, e := range s.mu.edges {
+		if e.held.Len() > 0 || e.want.Load() {
 			s.blockedOn.Store(e.to)
 			return
 		}

@@ -284,15 +284,19 @@ func (s *Stage) answerOutsideLocked(why reason.Reason) {
 // releaseLocked gives n places back: to the hop above capacity, to arriving
 // hops, to waiting publishers, or to all.
 func (s *Stage) releaseLocked(n int) {
-	if paid := min(n, s.mu.excess); paid > 0 {
-		s.mu.excess -= paid
-		s.free.Add(int64(paid))
-		n -= paid
-	}
 	if n <= 0 {
 		return
 	}
-	if s.mu.escape {
+	if s.mu.excess > 0 {
+		paid := min(n, s.mu.excess)
+		s.mu.excess -= paid
+		s.free.Add(int64(paid))
+		n -= paid
+		if s.mu.excess > 0 {
+			return // else a hop may have the place above capacity now
+		}
+	}
+	if n > 0 && s.mu.escape {
 		s.mu.escape = false
 		n--
 	}

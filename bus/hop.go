@@ -161,15 +161,14 @@ func (s *Stage) placeForHopLocked(victims *[]Envelope) bool {
 }
 
 // mayEscapeLocked says whether a hop may take the place above capacity. Not
-// while requeues exceed that: each of them would let one more in. What is
-// parked elsewhere does not count, or a cycle could not move.
+// while retries that wait exceed that, because each would let one more in; time
+// moves them on. What is parked elsewhere does not count as exceeding it.
 func (s *Stage) mayEscapeLocked() bool {
 	m := &s.mu
-	elsewhere := m.parked
-	if m.topic != nil {
-		elsewhere += m.topic.lagging
+	if m.escape || m.excess > 0 {
+		return false
 	}
-	return !m.escape && m.excess == 0 && s.free.Load()+int64(elsewhere) >= 0
+	return m.delayed == m.postponed || s.free.Load()+int64(m.parked) >= 0
 }
 
 // parkLocked lets e wait at s for room.
@@ -187,9 +186,11 @@ func (s *Stage) parkLocked(from *Stage, e *Envelope, now int64) {
 // addParked books n own envelopes as parked for room in to.
 func (s *Stage) addParked(to *Stage, n int) {
 	s.mu.Lock()
-	s.edgeLocked(to).parked += n
+	e := s.edgeLocked(to)
+	before := max(0, e.parked)
+	e.parked += n
 	s.mu.parked += n
-	s.free.Add(-int64(n))
+	s.free.Add(-int64(max(0, e.parked) - before))
 	s.unlockAndStart()
 }
 
@@ -250,8 +251,10 @@ func (s *Stage) unparked(n note) (more []note) {
 	case n.n == 0:
 		s.roomAheadLocked()
 	case n.copies:
-		s.mu.topic.lagging -= n.n
-		s.releaseAsideLocked(n.n)
+		t := s.mu.topic
+		before := max(0, t.lagging)
+		t.lagging -= n.n // below zero if they were quicker than their own booking
+		s.releaseAsideLocked(before - max(0, t.lagging))
 	default:
 		s.leaveParkedLocked(n.to, n.n)
 		s.mu.count.hopped += uint64(n.n)
@@ -264,10 +267,12 @@ func (s *Stage) unparked(n note) (more []note) {
 
 // leaveParkedLocked takes n envelopes off the books of those parked for to.
 func (s *Stage) leaveParkedLocked(to *Stage, n int) {
-	s.edgeLocked(to).parked -= n
+	e := s.edgeLocked(to)
+	before := max(0, e.parked)
+	e.parked -= n // below zero if they were quicker than their own booking
 	s.mu.parked -= n
 	s.roomAheadLocked()
-	s.releaseAsideLocked(n)
+	s.releaseAsideLocked(before - max(0, e.parked))
 }
 
 // roomAheadLocked lets what waited for room in a next stage be looked at again.

@@ -179,3 +179,28 @@ func TestWatchdogWaitsForTheStart(t *testing.T) {
 		checkTokens(t, r.b)
 	})
 }
+
+// TestPlaceAboveLoweredCapacity: a hop gets the place above capacity as soon as
+// what is above a lowered capacity has gone.
+func TestPlaceAboveLoweredCapacity(t *testing.T) {
+	tokenBus(t, Config{}, func(t *testing.T, r *tokenRun) {
+		gate := make(chan struct{})
+		from := r.stage("from", StageConfig{}, pass)
+		to := r.stage("to", StageConfig{HopTimeout: time.Hour}, func(context.Context, *Envelope) error { <-gate; return nil })
+		to.Suspend(Hold{})
+		publishAll(t, to, 2, &Envelope{})
+		require.NoError(t, to.Tune(func(c *StageConfig) { c.Capacity = 1 }))
+		publishAll(t, from, 1, &Envelope{Slip: Via("to")})
+		synctest.Wait()
+		var st Stats
+		r.b.ReadStats(&st)
+		require.Equal(t, 1, st.Stages[0].Parked)
+		to.Resume("") // one is in its handler then, and one waits
+		synctest.Wait()
+		r.b.ReadStats(&st)
+		require.Zero(t, st.Stages[0].Parked)
+		close(gate)
+		synctest.Wait()
+		checkTokens(t, r.b)
+	})
+}

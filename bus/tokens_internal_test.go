@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -250,18 +251,11 @@ func (r *tokenRun) step() {
 	}
 }
 
-// finish lets everything end.
-func (r *tokenRun) finish() {
-	for range 400 {
-		for {
-			ctx, cancel := context.WithTimeout(r.t.Context(), time.Millisecond)
-			d, err := r.pull.Receive(ctx)
-			cancel()
-			if err != nil {
-				break
-			}
-			_ = d.Ack()
-		}
+// finish lets everything end; it fails when nothing moves any more.
+func (r *tokenRun) finish() (st Stats) {
+	moved, still := uint64(0), 0
+	for r.b.ReadStats(&st); st.Pending > 0 && still < 100; r.b.ReadStats(&st) {
+		r.receiveAll()
 		for _, s := range r.stages {
 			s.Resume("")
 			for _, d := range s.InFlight() {
@@ -269,8 +263,65 @@ func (r *tokenRun) finish() {
 			}
 		}
 		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		now := uint64(0)
+		for i := range st.Stages {
+			now += st.Stages[i].Entered + st.Stages[i].Delivered + st.Stages[i].Hopped
+		}
+		if still++; now != moved {
+			moved, still = now, 0
+		}
 	}
+	require.Zero(r.t, st.Pending, "something was left behind: %s", r.left(&st))
+	time.Sleep(time.Second)
 	synctest.Wait()
+	return st
+}
+
+func (r *tokenRun) receiveAll() {
+	for {
+		ctx, cancel := context.WithTimeout(r.t.Context(), time.Millisecond)
+		d, err := r.pull.Receive(ctx)
+		cancel()
+		if err != nil {
+			return
+		}
+		_ = d.Ack()
+	}
+}
+
+// left describes the stages that something was left in.
+func (r *tokenRun) left(st *Stats) string {
+	var out strings.Builder
+	for i := range st.Stages {
+		if v := &st.Stages[i]; v.Depth+v.InFlight+v.Lagging > 0 {
+			s := r.b.lookup(v.Name)
+			s.mu.Lock()
+			fmt.Fprintf(&out, "\n%s: in flight %d, depth %d, held %d, due %d, delayed %d, parked %d, arrivals %d, free %d, "+
+				"escape %v, excess %d, waiters %d, active %d, ready lanes %d, slow %v, capacity %d, egress %d, permit queued %v",
+				v.Name, v.InFlight, v.Depth, s.heldLocked(), s.mu.due.Len(), s.mu.delayed, s.mu.parked, s.mu.arrivals.Len(), s.free.Load(),
+				s.mu.escape, s.mu.excess, s.mu.waiters.n, s.mu.active, s.mu.ready.n, s.slow.Load(), s.mu.cfg.Capacity,
+				s.mu.cfg.egressCap(), s.permitQueued)
+			for _, e := range s.mu.edges {
+				fmt.Fprintf(&out, "\n   -> %s: held %d, parked %d, want %v", e.to.name, e.held.Len(), e.parked, e.want.Load())
+			}
+			for _, d := range s.Delayed() {
+				fmt.Fprintf(&out, "\n   delayed %d, due in %v, retry %v", d.ID, time.Until(d.Due), d.Retry)
+			}
+			if k := s.mu.keyed; k != nil {
+				for i := range k.slots {
+					if slot := &k.slots[i]; slot.q.Len()+len(slot.held) > 0 {
+						fmt.Fprintf(&out, "\n   slot %d: queued %d, busy %v, ready %v, held %v", i, slot.q.Len(), slot.busy, slot.ready, slot.held)
+					}
+				}
+			}
+			if to := s.blockedOn.Load(); to != nil {
+				fmt.Fprintf(&out, "\n   blocked on %s", to.name)
+			}
+			s.mu.Unlock()
+		}
+	}
+	return out.String()
 }
 
 // TestTokensAfterRandomRuns checks that no place is lost or made by whatever
@@ -290,12 +341,8 @@ func TestTokensAfterRandomRuns(t *testing.T) {
 				for range steps {
 					r.step()
 				}
-				r.finish()
-				var st Stats
-				b.ReadStats(&st)
-				synctest.Wait()
+				st := r.finish()
 				require.NoError(t, st.Check())
-				require.Zero(t, st.Pending, "something was left behind: %+v", st.Stages)
 				checkTokens(t, b)
 				_, err = b.Shutdown(t.Context())
 				require.NoError(t, err)
