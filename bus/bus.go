@@ -178,7 +178,7 @@ func (t *stageTable) checkLetterRing(name, to string) error {
 }
 
 func (b *Bus) newStage(name string, c StageConfig, index int) *Stage {
-	s := &Stage{bus: b, name: name, index: index}
+	s := &Stage{bus: b, name: name, index: index, takes: c.Accepts}
 	m := &s.mu
 	m.cfg = c
 	m.pool = queue.NewPool[Envelope](b.chunks)

@@ -213,7 +213,7 @@ func (s *Stage) check(ctx context.Context, e *Envelope, g gates, inside bool) (w
 		return reason.Closed, nil
 	}
 	if g&gateAccepts != 0 && !s.accepts(e.Payload) {
-		return reason.Type, &typeError{have: reflect.TypeOf(e.Payload), want: s.mu.cfg.Accepts}
+		return reason.Type, &typeError{have: reflect.TypeOf(e.Payload), want: s.takes}
 	}
 	if ctx != nil {
 		if ctx.Err() != nil {
@@ -262,6 +262,5 @@ func (s *Stage) ask(e *Envelope, g gates) error {
 }
 
 func (s *Stage) accepts(payload any) bool {
-	want := s.mu.cfg.Accepts // immutable once registered
-	return want == nil || typeFits(payload, want)
+	return s.takes == nil || typeFits(payload, s.takes)
 }

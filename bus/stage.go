@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync/atomic"
 
@@ -56,6 +57,7 @@ type Stage struct {
 	bus   *Bus
 	name  string
 	index int
+	takes reflect.Type // StageConfig.Accepts, read without mu
 
 	gates   atomic.Uint32
 	removed atomic.Bool

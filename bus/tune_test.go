@@ -276,6 +276,30 @@ func TestConcurrentTune(t *testing.T) {
 	})
 }
 
+// What a stage accepts is looked at without a lock, by publishers and by hops.
+func TestTuneWhileTypesAreChecked(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		s := bustest.Stage(t, b, "s", bus.StageConfig{}, ack)
+		next := bustest.Stage(t, b, "next", bus.StageConfig{Accepts: bus.TypeOf[int]()}, ack)
+		bustest.Start(t, b)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for i := range 200 {
+				if err := next.Tune(func(c *bus.StageConfig) { c.Concurrency = 1 + i%2 }); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		const n = 200
+		for i := range n {
+			require.NoError(t, next.Publish(t.Context(), &bus.Envelope{Payload: i}))
+			require.NoError(t, s.Publish(t.Context(), &bus.Envelope{Payload: i, Slip: bus.Via("next")}))
+		}
+		wg.Wait()
+		require.EqualValues(t, 2*n, bustest.Drain(t, b).Stats.Completed)
+	})
+}
+
 func TestBusTune(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		require.NoError(t, b.Tune(func(c *bus.Config) { c.MaxHandlers, c.DeadLetters.MaxCount = 5, 7 }))
