@@ -151,7 +151,7 @@ generate_clean() {
 # with: its first line that is a `go test`. The gate runs that and no other.
 readme_command() {
   local line
-  line=$(sed -n 's/^\(\$ \)\{0,1\}\(go test [^#`]*\).*$/\2/p' README.md | head -n 1)
+  line=$(sed -n 's/^ *\(\$ \)\{0,1\}\(go test [^#`]*\).*$/\2/p' README.md | head -n 1)
   if [[ ! $line =~ ^go\ test\ [A-Za-z0-9_./=,\ -]+$ ]]; then
     echo "README.md has no plain line that starts with 'go test'; found '$line'" >&2
     return 1
