@@ -352,16 +352,19 @@ func (s *Stage) spreadLane() {
 func (l *lane) close() {
 	s := l.stage
 	s.mu.Lock()
-	if !l.off {
-		l.sealLocked()
-		l.spillLocked()
-		l.off = true
-		if i := slices.Index(s.mu.lanes, l); i >= 0 {
-			s.mu.lanes = slices.Delete(s.mu.lanes, i, i+1)
-		}
-		if s.mu.waiters.n > 0 {
-			s.feedWaitersLocked()
-		}
+	if l.off { // closed before: the collector's goroutine starts nothing then
+		s.mu.Unlock()
+		return
 	}
+	l.sealLocked()
+	l.spillLocked()
+	l.off = true
+	if i := slices.Index(s.mu.lanes, l); i >= 0 {
+		s.mu.lanes = slices.Delete(s.mu.lanes, i, i+1)
+	}
+	if s.mu.waiters.n > 0 {
+		s.feedWaitersLocked()
+	}
+	s.tellRoomLocked()
 	s.unlockAndStart()
 }

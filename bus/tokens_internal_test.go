@@ -344,6 +344,9 @@ func TestTokensAfterRandomRuns(t *testing.T) {
 				st := r.finish()
 				require.NoError(t, st.Check())
 				checkTokens(t, b)
+				for _, p := range r.prods {
+					p.Close()
+				}
 				_, err = b.Shutdown(t.Context())
 				require.NoError(t, err)
 			})
