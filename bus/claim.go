@@ -124,6 +124,7 @@ func (s *Stage) finishLocked(ex *executor, now int64) {
 		return
 	}
 	ex.working = false
+	ex.leaveWayLocked()
 	w := ex.claim.Load()
 	if w&claimLost != 0 {
 		m.count.late++

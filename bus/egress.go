@@ -6,6 +6,7 @@ import "sync/atomic"
 // want.
 type edge struct {
 	from, to *Stage
+	starting int         // claims of one that may park there
 	parked   int         // own envelopes that wait for room there
 	held     fifo        // envelopes set aside until there is room
 	want     atomic.Bool // from waits to be told of room
@@ -238,11 +239,31 @@ func (s *Stage) allowedOne(ex *executor, e *Envelope, force bool) int {
 	if to == nil {
 		return 1
 	}
-	if !s.overtakes(ex, to) && (force || s.parkedFor(to) < s.mu.cfg.egressCap()) {
+	way := s.findEdge(to)
+	if way == nil {
 		return 1
 	}
-	s.blockedOn.Store(to)
-	return 0
+	if s.overtakes(ex, to) || (!force && !way.openLocked()) {
+		s.blockedOn.Store(to)
+		return 0
+	}
+	way.starting++
+	ex.way = way
+	return 1
+}
+
+// openLocked says whether one more envelope may be started for the edge: while
+// nobody waits and there is room, or up to the egress cap.
+func (e *edge) openLocked() bool {
+	return (e.parked <= 0 && e.to.free.Load() > 0) || e.parked+e.starting < e.from.mu.cfg.egressCap()
+}
+
+// leaveWayLocked ends what allowedOne has begun.
+func (ex *executor) leaveWayLocked() {
+	if ex.way != nil {
+		ex.way.starting--
+		ex.way = nil
+	}
 }
 
 // overtakes says whether a claim that is not from what was set aside for to
@@ -275,7 +296,7 @@ func (s *Stage) setAsideLocked(q *fifo) {
 
 // readyLocked says whether something that e holds may be started.
 func (e *edge) readyLocked() bool {
-	return e.held.Len() > 0 && e.parked < e.from.mu.cfg.egressCap()
+	return e.held.Len() > 0 && e.openLocked()
 }
 
 // heldReadyLocked says whether something set aside may be started.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	faults "github.com/sedabus/seda/internal/fault"
+	"github.com/sedabus/seda/internal/invariant"
 )
 
 // executor is a goroutine at work for one stage. It is started on demand, at
@@ -35,11 +36,12 @@ type executor struct {
 	timeout  time.Duration
 
 	permit   bool
-	timed    bool // read the clock for each envelope
-	fromHeld bool // the claim is being made from what was set aside
-	redo     bool // handle the current envelope once more
-	ended    bool // the work loop came to its end
-	single   bool // the claim is of one envelope
+	timed    bool  // read the clock for each envelope
+	way      *edge // the edge that a claim of one is for, if others wait there
+	fromHeld bool  // the claim is being made from what was set aside
+	redo     bool  // handle the current envelope once more
+	ended    bool  // the work loop came to its end
+	single   bool  // the claim is of one envelope
 	key      string
 	slot     *keySlot      // the key slot that the claim owns, or nil
 	holding  bool          // the claim holds key in its slot
@@ -344,26 +346,21 @@ func (s *Stage) unlockAndStartAfter(permit bool) {
 	if permit {
 		grant = s.bus.permits.release(s)
 	}
-	if s.mu.waiters.n > 0 && s.free.Load() > 0 && s.worthWakingLocked() {
-		s.feedWaitersLocked() // places may come back by ways that serve nobody
-	}
-	if s.mu.room != nil && s.roomOrEndLocked() {
-		close(s.mu.room)
-		s.mu.room = nil
+	if s.mu.waiters.n > 0 || s.mu.room != nil {
+		s.serveWaitingLocked()
 	}
 	ex := s.wantLocked()
 	notes := s.mu.notes
 	if notes != nil {
 		s.mu.notes = nil
 	}
-	orphaned := s.mu.handler == nil && s.orphanedLocked()
-	jammed := ex == nil && s.mu.active == 0 && s.blockedOn.Load() != nil && s.inCycle()
-	s.mu.Unlock()
-	if jammed {
-		s.unjam()
+	odd := (s.mu.handler == nil || s.blockedOn.Load() != nil) && s.oddLocked(ex)
+	if invariant.Enabled {
+		s.checkLocked()
 	}
-	if orphaned {
-		s.letterQueued()
+	s.mu.Unlock()
+	if odd {
+		s.settleOdd()
 	}
 	if ex != nil {
 		go ex.loop()
@@ -373,6 +370,41 @@ func (s *Stage) unlockAndStartAfter(permit bool) {
 	}
 	for grant != nil {
 		grant = grant.granted()
+	}
+}
+
+// serveWaitingLocked serves those who wait for room: places may come back by
+// ways that serve nobody.
+func (s *Stage) serveWaitingLocked() {
+	if s.mu.waiters.n > 0 && s.free.Load() > 0 && s.worthWakingLocked() {
+		s.feedWaitersLocked()
+	}
+	if s.mu.room != nil && s.roomOrEndLocked() {
+		close(s.mu.room)
+		s.mu.room = nil
+	}
+}
+
+// oddLocked says whether something has to be done that is seldom needed: the
+// queue has nobody to hand it to, or a cycle of full stages does not move.
+func (s *Stage) oddLocked(ex *executor) bool {
+	return (s.mu.handler == nil && s.orphanedLocked()) || (ex == nil && s.jammedLocked())
+}
+
+func (s *Stage) jammedLocked() bool {
+	return s.mu.active == 0 && s.blockedOn.Load() != nil && s.inCycle()
+}
+
+// settleOdd does it.
+func (s *Stage) settleOdd() {
+	s.mu.Lock()
+	orphaned, jammed := s.mu.handler == nil && s.orphanedLocked(), s.jammedLocked()
+	s.mu.Unlock()
+	if jammed {
+		s.unjam()
+	}
+	if orphaned {
+		s.letterQueued()
 	}
 }
 

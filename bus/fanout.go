@@ -303,8 +303,10 @@ func (s *Stage) abandonCopies(c *chunk, from int) {
 // addLagging lets parked copies hold places of the topic.
 func (s *Stage) addLagging(n int) {
 	s.mu.Lock()
-	s.mu.topic.lagging += n
-	s.free.Add(-int64(n))
+	t := s.mu.topic
+	before := max(0, t.lagging)
+	t.lagging += n
+	s.free.Add(-int64(max(0, t.lagging) - before))
 	s.unlockAndStart()
 }
 

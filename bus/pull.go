@@ -243,6 +243,7 @@ func (s *Stage) leaseLocked(now int64, expired *[]Envelope) *Lease {
 	l.env.disp = dispAck
 	m.executed--
 	ex.working = false
+	ex.leaveWayLocked() // a consumer may take long
 	ex.c.Reset()
 	ex.c, ex.slot, ex.holding = nil, nil, false
 	ex.claim.Store(0)
