@@ -87,7 +87,7 @@ var reds = []red{
 	{"C14_CloseWakesProducers", "Receivers", faults.ReceiversAsleep, "receivers that came back when the bus was closed: got 0"},
 	{"C15_PublishIntoOwnStage", "Block", faults.InsideWaits, "publishes from inside that have ended a minute after their hop timeout: got 0"},
 	{"C16_BusWideLimit", "MoreStagesThanPermits", faults.PermitLost, "handled with two permits for six stages"},
-	{"C16_BusWideLimit", "OneWorker", faults.PermitLost, "handled by the only worker of the bus"},
+	{"C16_BusWideLimit", "OneWorker", faults.BlockRefuses, "handled by the only worker of the bus"},
 	{"C16_BusWideLimit", "EveryStageKeepsAShare", faults.NoShare, "stages starved by a busy one"},
 	{"C16_BusWideLimit", "BusyStagesTakeTurns", faults.PermitLost, "handled beside a stage that never runs dry: got 0"},
 	{"C17_ZeroConfig", "Works", faults.NoDefault, "publish to a stage of the zero configuration"},
