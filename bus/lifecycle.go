@@ -208,15 +208,31 @@ func (b *Bus) drain(ctx context.Context) bool {
 // and have returned.
 func (b *Bus) told() bool { return b.callbacks.idle() && b.drops.idle() }
 
+// pendingEverywhere adds up the stages. What hops to a stage that was looked at
+// before it was may be missed, so that nothing is believed only if no envelope
+// has entered a stage meanwhile. copied is how many are publishes that only
+// wait for their copies.
+func (b *Bus) pendingEverywhere() (pending, copied int) {
+	for before, again := uint64(0), false; ; again = true {
+		entered := uint64(0)
+		pending, copied = 0, 0
+		for _, s := range b.stagesNow() {
+			n, out, in := s.pending()
+			pending += n
+			copied += out
+			entered += in
+		}
+		if pending > 0 || (again && entered == before) {
+			return pending, copied
+		}
+		before = entered
+	}
+}
+
 // pendingNow counts what is not finished; hopeless says that all of it is due
 // after the deadline.
 func (b *Bus) pendingNow(ctx context.Context) (pending int, hopeless bool) {
-	copied := 0 // of them: publishes that only wait for their copies
-	for _, s := range b.stagesNow() {
-		n, out := s.pending()
-		pending += n
-		copied += out
-	}
+	pending, copied := b.pendingEverywhere()
 	deadline, ok := ctx.Deadline()
 	if pending == 0 || !ok {
 		return pending, false

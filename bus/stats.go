@@ -332,8 +332,9 @@ func (s *Stage) oldestLocked() (first int64) {
 
 // pending is the number of envelopes that the stage has not finished, as far
 // as its executors have handed their results in; copied is how many of them
-// only wait for the ends of their copies.
-func (s *Stage) pending() (n, copied int) {
+// only wait for the ends of their copies, and entered how many have ever
+// entered.
+func (s *Stage) pending() (n, copied int, entered uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gatherLanesLocked()
@@ -341,7 +342,7 @@ func (s *Stage) pending() (n, copied int) {
 	if s.mu.topic != nil {
 		copied = s.mu.topic.out
 	}
-	return int(c.entered-c.left()) + s.mu.journaled, copied
+	return int(c.entered-c.left()) + s.mu.journaled, copied, c.entered
 }
 
 // Timing is a histogram of durations; see the package documentation for its

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -203,4 +204,38 @@ func TestPlaceAboveLoweredCapacity(t *testing.T) {
 		synctest.Wait()
 		checkTokens(t, r.b)
 	})
+}
+
+// TestShutdownSeesWhatGoesBack: an envelope that hops to a stage which the
+// shutdown has looked at already is not missed.
+func TestShutdownSeesWhatGoesBack(t *testing.T) {
+	b, err := New(Config{})
+	require.NoError(t, err)
+	r := &tokenRun{t: t, b: b}
+	first, last := r.stage("first", StageConfig{}, pass), r.stage("last", StageConfig{}, pass)
+	require.NoError(t, b.Start())
+	pending := make(chan int)
+	last.mu.Lock()
+	last.mu.count.accepted, last.mu.count.entered = 1, 1
+	go func() {
+		n, _ := b.pendingNow(t.Context())
+		pending <- n
+	}()
+	for range 1000 {
+		runtime.Gosched() // it looks at the first stage, and waits for the last
+	}
+	first.mu.Lock()
+	first.mu.count.entered = 1
+	first.mu.Unlock()
+	last.mu.count.hopped = 1
+	last.mu.Unlock()
+	require.Equal(t, 1, <-pending)
+	first.mu.Lock()
+	first.mu.count.hopped = 1
+	first.mu.Unlock()
+	last.mu.Lock()
+	last.mu.count.entered, last.mu.count.end[0].completed = 2, 1
+	last.mu.Unlock()
+	_, err = b.Shutdown(t.Context())
+	require.NoError(t, err)
 }
