@@ -190,12 +190,16 @@ func (s *Stage) allowedLocked(ex *executor, c *chunk, n int, force bool) int {
 	if s.mu.topic != nil { // its envelopes travel on when their copies have ended
 		return n * s.allowedOne(ex, &c.Items[c.Rd], false)
 	}
+	var slip Slip // of the envelope before, and where it leads
+	var to *Stage
 	for i := range n {
 		e := &c.Items[c.Rd+i]
 		if e.Slip.route == nil {
 			continue
 		}
-		to := e.Slip.resolve(s.bus)
+		if e.Slip != slip {
+			slip, to = e.Slip, e.Slip.resolve(s.bus)
+		}
 		if to == nil || (!s.overtakes(ex, to) && s.reservePlace(ex, to, n-i)) {
 			continue
 		}

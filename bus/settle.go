@@ -51,17 +51,19 @@ func (r *reservations) restore(to *Stage, n int) {
 // sameNext returns the next stage if every envelope of c was acknowledged and
 // goes to the same one, else nil.
 func (s *Stage) sameNext(c *chunk) *Stage {
-	var to *Stage
-	for i := c.Rd; i < c.N; i++ {
+	slip := c.Items[c.Rd].Slip
+	if slip.route == nil {
+		return nil
+	}
+	to := slip.resolve(s.bus)
+	for i := c.Rd; i < c.N && to != nil; i++ {
 		e := &c.Items[i]
-		if e.disp != dispAck || e.Slip.route == nil || e.flags&flagCopy != 0 {
+		if e.disp != dispAck || e.flags&flagCopy != 0 || e.Slip.route == nil {
 			return nil
 		}
-		next := e.Slip.resolve(s.bus)
-		if next == nil || (to != nil && next != to) {
+		if e.Slip != slip && e.Slip.resolve(s.bus) != to {
 			return nil
 		}
-		to = next
 	}
 	return to
 }
