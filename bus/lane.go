@@ -84,15 +84,18 @@ func (s *Stage) newLane() *lane {
 //
 // hot: 0 allocs, no locks, no time unless the stage is slow
 func (l *lane) put(ctx context.Context, e *Envelope) error {
-	c := l.c
-	if c == nil {
-		return l.putSlow(ctx, e)
-	}
 	for {
-		w := c.Mark.Load()
+		c := l.c
+		var w uint32
+		if c != nil {
+			w = c.Mark.Load()
+		}
 		n := w & laneCountMask
 		if n >= w>>laneLimShift {
-			return l.putSlow(ctx, e)
+			if leased, err := l.lease(ctx, e); !leased {
+				return err
+			}
+			continue
 		}
 		slot := &c.Items[n]
 		*slot = *e
@@ -128,16 +131,16 @@ func (l *lane) offer(c *chunk, i int) {
 	s.unlockAndStart()
 }
 
-// putSlow opens a chunk or leases places, and publishes; in a full stage it
-// does what the full policy says.
-func (l *lane) putSlow(ctx context.Context, e *Envelope) error {
+// lease opens a chunk or leases places; leased is false where it has published
+// e itself, the long way, or was refused by the full policy.
+func (l *lane) lease(ctx context.Context, e *Envelope) (leased bool, err error) {
 	s := l.stage
 	now := s.stamp()
 	s.mu.Lock()
 	m := &s.mu
 	if l.off || s.laneless.Load() || m.draining || m.waiters.n > 0 || m.arrivals.Len() > 0 {
 		l.sealLocked()
-		return s.enterFull(ctx, e, &l.par, now) // unlocks
+		return false, s.enterFull(ctx, e, &l.par, now) // unlocks
 	}
 	got := s.takePlaces(l.lot())
 	if got == 0 {
@@ -147,11 +150,11 @@ func (l *lane) putSlow(ctx context.Context, e *Envelope) error {
 	if got == 0 {
 		m.minFree = min(m.minFree, 0)
 		l.sealLocked()
-		return s.enterFull(ctx, e, &l.par, now) // unlocks
+		return false, s.enterFull(ctx, e, &l.par, now) // unlocks
 	}
 	l.leaseLocked(got)
 	s.unlockAndStart()
-	return l.put(ctx, e)
+	return true, nil
 }
 
 // lot is how many places to lease: a chunk's worth, and fewer when the stage

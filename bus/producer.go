@@ -176,14 +176,11 @@ func (b *Batch) publishWhole(ctx context.Context) bool {
 		s.mu.Unlock()
 		return false
 	}
-	n := int64(c.N)
-	free := s.free.Add(-n)
-	if free < 0 {
-		s.free.Add(n)
+	if s.takeAtLeast(c.N, c.N) == 0 {
 		s.mu.Unlock()
 		return false
 	}
-	m.minFree = min(m.minFree, free)
+	m.minFree = min(m.minFree, s.free.Load())
 	if s.unwatchedLocked() {
 		now = s.bus.clock.Tick()
 	}
