@@ -122,11 +122,14 @@ func (b *Batch) Publish(ctx context.Context) (accepted int, err error) {
 		return 0, nil
 	}
 	n := b.c.N
-	if ctx != nil && b.publishWhole(ctx) {
-		return n, nil
-	}
 	b.errs = b.errs[:0]
-	for i := range n {
+	for i := 0; i < n; {
+		if k := b.publishSome(ctx, i, n); k > 0 {
+			accepted += k
+			b.errs = append(b.errs, make([]error, k)...)
+			i += k
+			continue
+		}
 		verdict := b.publishOne(ctx, &b.c.Items[i])
 		b.errs = append(b.errs, verdict)
 		if verdict == nil {
@@ -134,6 +137,7 @@ func (b *Batch) Publish(ctx context.Context) (accepted int, err error) {
 		} else if err == nil {
 			err = verdict
 		}
+		i++
 	}
 	if err == nil {
 		b.errs = b.errs[:0]
@@ -156,17 +160,16 @@ func (b *Batch) Errs() []error {
 	return b.errs
 }
 
-// publishWhole moves the whole batch in if nothing needs a look at single
-// envelopes and there is room for all.
-func (b *Batch) publishWhole(ctx context.Context) bool {
+// publishSome moves envelopes i to n in as a chunk, as far as there is room for
+// a fair number of them and none needs a look of its own. It returns how many.
+func (b *Batch) publishSome(ctx context.Context, i, n int) int {
 	s := b.stage
-	if s.gates.Load() != 0 || s.mu.classes != nil || ctx.Err() != nil {
-		return false
+	if ctx == nil || n-i < 2 || s.gates.Load() != 0 || s.mu.classes != nil || ctx.Err() != nil {
+		return 0
 	}
-	c := b.c
-	for i := range c.N {
-		if c.Items[i].deadline != 0 {
-			return false
+	for k := i; k < n; k++ {
+		if b.c.Items[k].deadline != 0 {
+			return 0
 		}
 	}
 	now := s.stamp()
@@ -174,23 +177,34 @@ func (b *Batch) publishWhole(ctx context.Context) bool {
 	m := &s.mu
 	if m.waiters.n > 0 || m.arrivals.Len() > 0 || m.draining {
 		s.mu.Unlock()
-		return false
+		return 0
 	}
-	if s.takeAtLeast(c.N, c.N) == 0 {
+	k := s.takeAtLeast(min(n-i, worthMoving), n-i)
+	if k == 0 {
 		s.mu.Unlock()
-		return false
+		return 0
 	}
 	m.minFree = min(m.minFree, s.free.Load())
 	if s.unwatchedLocked() {
 		now = s.bus.clock.Tick()
 	}
-	for i := range c.N {
-		s.initLocked(&c.Items[i], nil, now)
+	for j := i; j < i+k; j++ {
+		s.initLocked(&b.c.Items[j], nil, now)
 	}
-	b.c = b.moveLocked(c)
+	if k == b.c.N {
+		b.c = b.moveLocked(b.c)
+	} else {
+		part := m.pool.Get()
+		part.Append(b.c, i, i+k)
+		m.pool.Put(b.moveLocked(part))
+	}
 	s.unlockAndStart()
-	return true
+	return k
 }
+
+// worthMoving is the number of envelopes from which moving a part of a batch is
+// cheaper than waiting for more room.
+const worthMoving = 16
 
 // moveLocked enters the whole chunk, behind what the producer's lane has, and
 // returns an empty one.
