@@ -310,7 +310,6 @@ func (s *Stage) startClaimLocked(ex *executor, now int64) {
 	ex.size, ex.released, ex.counted = c.Size(), 0, 0
 	ex.single = ex.size == 1
 	ex.start, ex.waited = now, max(0, now-c.Items[c.Rd].entered)
-	m.lastStart = now
 	if !ex.timed {
 		m.wait.Add(ex.waited, uint64(ex.size))
 	}

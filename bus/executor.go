@@ -187,7 +187,7 @@ func (ex *executor) current() *Envelope {
 func (ex *executor) next() bool {
 	s := ex.stage
 	s.bus.callbacks.throttle()
-	now := s.bus.clock.Tick()
+	now := s.bus.clock.Touch()
 	s.mu.Lock()
 	s.finishLocked(ex, now)
 	ok := !s.mustYieldLocked(ex) && s.claimLocked(ex, now, false)

@@ -54,6 +54,7 @@ const gatesOfBus = gateClosed | gateNotStarted | gatePaused
 // Stage is a named bounded queue with handlers. All methods are safe for
 // concurrent use.
 type Stage struct {
+	// Read by every publish and seldom written.
 	bus   *Bus
 	name  string
 	index int
@@ -61,35 +62,35 @@ type Stage struct {
 
 	gates   atomic.Uint32
 	removed atomic.Bool
+	// laneless says that producers must not use lanes any more.
+	laneless atomic.Bool
+	// slow says that handlers take long: times are exact, claims are single.
+	slow atomic.Bool
+	// blockedOn is the next stage for whose room everything here waits.
+	blockedOn atomic.Pointer[Stage]
+	info      atomic.Pointer[stageInfo]
+	// upstream are the edges into this stage.
+	upstream upstreams
 
-	_ [64]byte // the fields above are read by every publish and seldom written
+	_ [64]byte
+
+	refused   [reason.Count]atomic.Uint64
+	snapshots [reason.Count]snapshot
+	panicLog  logLimit
+	// Guarded by Bus.permits.mu.
+	permits      int  // held
+	permitQueued bool // in line for one
+	counted      bool // keeps a reserved share
+	// idle says that no executor is at work.
+	idle atomic.Bool
+
+	_ [64]byte
 
 	// free is the number of free places: the capacity less what holds a token.
 	// Taken by anyone; given back with mu held, so that those who wait come
 	// first. Requeues and parked hops may bring it below zero.
 	free atomic.Int64
-	// laneless says that producers must not use lanes any more.
-	laneless atomic.Bool
-	// upstream are the edges into this stage.
-	upstream upstreams
-	// idle says that no executor is at work.
-	idle atomic.Bool
-	// slow says that handlers take long: times are exact, claims are single.
-	slow atomic.Bool
-	// blockedOn is the next stage for whose room everything here waits.
-	blockedOn atomic.Pointer[Stage]
-
-	// Guarded by Bus.permits.mu.
-	permits      int  // held
-	permitQueued bool // in line for one
-	counted      bool // keeps a reserved share
-
-	info      atomic.Pointer[stageInfo]
-	refused   [reason.Count]atomic.Uint64
-	snapshots [reason.Count]snapshot
-	panicLog  logLimit
-
-	mu stageMu
+	mu   stageMu // follows free: both change hands together
 }
 
 // stageMu is what Stage.mu guards. Lock order: Bus.mu, Stage.mu, then the
@@ -98,60 +99,60 @@ type Stage struct {
 type stageMu struct {
 	spin.Mutex
 
+	// Written for nearly every chunk by publishers and executors: kept on few
+	// cache lines, since each one that changes hands costs as much as several
+	// envelopes.
+	active      int // executors at work or started
+	executed    int // executors inside a claim
+	claimed     int // unstarted envelopes in claims of more than one
+	laned       int // envelopes in lanes that are in the books
+	batch       int // current claim size
+	maxInFlight int
+	minFree     int64    // low-water mark of free since the last reading
+	q           fifo     // plain stages
+	ready       laneList // lanes with something to claim
+	pool        queue.Pool[Envelope]
+	ids         idBlock
+	laneTurn    bool   // the next claim is from a lane
+	escape      bool   // a hop uses the place above capacity
+	claims      uint64 // made so far
+	count       counters
+
+	// Seldom written.
 	cfg      StageConfig
 	handler  Handler
-	draining bool // no publishes from outside
-	closed   bool // nothing starts any more: the bus has cut its work off
-
-	pool     queue.Pool[Envelope]
-	q        fifo     // plain stages
-	back     fifo     // claimed, and given back: comes before q and the lanes
-	classes  *lanes   // priority classes, or nil
-	keyed    *keyed   // ordered stages, or nil
-	lanes    []*lane  // of producers
-	ready    laneList // lanes with something to claim
-	laned    int      // envelopes in them that are in the books
-	laneTurn bool     // the next claim is from a lane
-	due      fifo     // retries whose time has come: started before anything else
+	draining bool    // no publishes from outside
+	closed   bool    // nothing starts any more: the bus has cut its work off
+	classes  *lanes  // priority classes, or nil
+	keyed    *keyed  // ordered stages, or nil
+	lanes    []*lane // of producers
+	back     fifo    // claimed, and given back: comes before q and the lanes
+	due      fifo    // retries whose time has come: started before anything else
 
 	arrivals  queue.FIFO[arrival] // hops that wait for room here
 	arrPool   queue.Pool[arrival]
 	parkTimer int64 // when a timer looks for arrivals that wait too long; 0 is never
-	escape    bool  // a hop uses the place above capacity
 	excess    int   // envelopes above a lowered capacity; places given back go to them first
 	waiters   waitList
 	room      chan struct{} // closed when there is room; nil while nobody waits for that
 	edges     []*edge
 	notes     []note // upstreams to tell that their parked hops entered
 
-	delayed   int // retries and later publishes that hold a token
-	postponed int // of them: later publishes
-	parked    int // own envelopes that wait for room elsewhere
-	journaled int // admitted, but the journal is still being written
-	claimed   int // unstarted envelopes in claims of more than one
-
-	execs  []*executor // at work
-	idle   []*executor // kept for the next burst
-	active int         // executors at work or started
-
-	batch     int    // current claim size
-	claims    uint64 // made so far
-	executed  int    // executors inside a claim
-	lastStart int64  // when a claim was made last
-
-	ids    idBlock
-	forced uint64 // the id of the envelope being admitted, if it has one already
-	count  counters
-	wait   stat.Histogram
-	svc    stat.Histogram
-
-	minFree     int64 // low-water mark of free since the last reading
-	maxInFlight int
+	delayed   int    // retries and later publishes that hold a token
+	postponed int    // of them: later publishes
+	parked    int    // own envelopes that wait for room elsewhere
+	journaled int    // admitted, but the journal is still being written
+	forced    uint64 // the id of the envelope being admitted, if it has one already
 
 	dedup *dedup.Window
 	pull  *pullState
 	topic *topic // pub/sub
 	holds holds  // suspensions
+
+	execs []*executor // at work
+	idle  []*executor // kept for the next burst
+	wait  stat.Histogram
+	svc   stat.Histogram
 }
 
 // stageInfo is what refusals say of a stage; replaced when settings change.

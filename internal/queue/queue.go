@@ -121,8 +121,8 @@ func (q *FIFO[T]) Push(p *Pool[T], v *T) {
 func (q *FIFO[T]) PushChunk(p *Pool[T], c *Chunk[T]) *Chunk[T] {
 	size := c.Size()
 	q.n += size
-	// A near-empty chunk is not worth its memory.
-	if t := q.tail; t != nil && size <= Len/4 && Len-t.N >= size {
+	// A chunk that is half empty is not worth its memory, nor a claim.
+	if t := q.tail; t != nil && size <= Len/2 && Len-t.N >= size {
 		t.Append(c, c.Rd, c.N)
 		c.Reset()
 		return c
