@@ -17,17 +17,21 @@ import (
 // so that a place that nobody uses keeps nobody out.
 type lane struct {
 	stage *Stage
-	par   parent      // leads a publish that takes the long way back to the lane
-	ready atomic.Bool // listed, or about to be
+	par   parent  // leads a publish that takes the long way back to the lane
+	c     *chunk  // the open chunk: replaced by the producer, with stage.mu held
+	ids   idBlock // the producer's
 
-	c   *chunk  // the open chunk: replaced by the producer, with stage.mu held
-	ids idBlock // the producer's
+	_ [64]byte // above for the producer alone
+
+	ready atomic.Bool // listed, or about to be
 
 	// Guarded by stage.mu. The open chunk's Rd is the first unread envelope.
 	full   fifo // what came before the open chunk
 	next   *lane
 	listed bool
 	off    bool
+
+	_ [64]byte
 }
 
 const (
