@@ -159,6 +159,7 @@ func (s *Stage) recordLocked(ex *executor, now int64) {
 // adaptLocked chooses the claim size from the service time of n envelopes.
 func (s *Stage) adaptLocked(per time.Duration, n int) {
 	m := &s.mu
+	m.per = per
 	switch {
 	case m.cfg.Batch > 0:
 		m.batch = m.cfg.Batch

@@ -305,8 +305,16 @@ func (s *Stage) worthAnotherLocked() bool {
 	if s.slow.Load() || s.mu.batch <= 1 || s.mu.due.Len() > 0 {
 		return true
 	}
-	return s.mu.ready.n > s.mu.active || s.queuedLocked() > 2*s.mu.batch*s.mu.active
+	queued := s.queuedLocked()
+	if s.mu.per > worthSharing && time.Duration(queued)*s.mu.per > slowHandler*time.Duration(s.mu.active) {
+		return true
+	}
+	return s.mu.ready.n > s.mu.active || queued > 2*s.mu.batch*s.mu.active
 }
+
+// worthSharing is the service time from which the time that a backlog takes, not
+// its length, says whether another executor helps.
+const worthSharing = 500 * time.Nanosecond
 
 // claimableLocked says whether a claim would find something.
 func (s *Stage) claimableLocked() bool {

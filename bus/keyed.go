@@ -123,7 +123,7 @@ func (k *keyed) offerAll() {
 
 // claim makes ex's claim from the first slot that has something to start.
 func (k *keyed) claim(s *Stage, ex *executor, force bool) bool {
-	s.spreadLane()
+	s.spreadLanes()
 	for k.ready.n > 0 {
 		slot := k.ready.pop()
 		if s.mu.batch > 1 && len(slot.held) == 0 {

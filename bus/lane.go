@@ -344,15 +344,15 @@ func (l *lane) spillLocked() {
 	m.keyed.pushAll(&m.pool, &l.full)
 }
 
-// spreadLane moves what one lane has to the slots of an ordered stage.
-func (s *Stage) spreadLane() {
-	if s.mu.ready.n == 0 {
-		return
+// spreadLanes moves what lanes have to the slots of an ordered stage, until
+// those hold enough for claims of a good size.
+func (s *Stage) spreadLanes() {
+	for k := s.mu.keyed; s.mu.ready.n > 0 && k.n < len(k.slots)*queue.Len/2; {
+		l := s.mu.ready.pop()
+		l.gatherLocked()
+		l.spillLocked()
+		l.relistLocked()
 	}
-	l := s.mu.ready.pop()
-	l.gatherLocked()
-	l.spillLocked()
-	l.relistLocked()
 }
 
 // close ends the lane when its producer is closed or was collected.

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/sedabus/seda/internal/dedup"
 	"github.com/sedabus/seda/internal/queue"
@@ -149,8 +150,9 @@ type stageMu struct {
 	topic *topic // pub/sub
 	holds holds  // suspensions
 
-	execs []*executor // at work
-	idle  []*executor // kept for the next burst
+	execs []*executor   // at work
+	idle  []*executor   // kept for the next burst
+	per   time.Duration // service time of the last claim's envelopes
 	wait  stat.Histogram
 	svc   stat.Histogram
 }
