@@ -345,9 +345,11 @@ func (l *lane) spillLocked() {
 }
 
 // spreadLanes moves what lanes have to the slots of an ordered stage, until
-// those hold enough for claims of a good size.
+// those hold enough for claims of a good size. It moves one lane in any case:
+// a lane that is listed counts as something to claim.
 func (s *Stage) spreadLanes() {
-	for k := s.mu.keyed; s.mu.ready.n > 0 && k.n < len(k.slots)*queue.Len/2; {
+	k := s.mu.keyed
+	for first := true; s.mu.ready.n > 0 && (first || k.n < len(k.slots)*queue.Len/2); first = false {
 		l := s.mu.ready.pop()
 		l.gatherLocked()
 		l.spillLocked()
