@@ -2,6 +2,7 @@ package bus
 
 import (
 	"hash/maphash"
+	"runtime"
 
 	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/internal/queue"
@@ -19,8 +20,21 @@ type keyed struct {
 	n     int // envelopes in all slots and side lists
 }
 
-// keySlots is the number of slots of a stage ordered by key.
-const keySlots = 16
+// keySlots is the number of slots of a stage ordered by key. Slots are for fast
+// handlers, of which no more than GOMAXPROCS run at once: four for each keep
+// them busy, and more would make claims smaller.
+func keySlots() int {
+	n := leastSlots
+	for n < 4*runtime.GOMAXPROCS(0) && n < mostSlots {
+		n *= 2
+	}
+	return n
+}
+
+const (
+	leastSlots = 8
+	mostSlots  = 64
+)
 
 type keySlot struct {
 	q     fifo
@@ -60,7 +74,7 @@ func (l *slotList) pop() *keySlot {
 func newKeyed(o Order) *keyed {
 	n := 1
 	if o == ByKey {
-		n = keySlots
+		n = keySlots()
 	}
 	return &keyed{slots: make([]keySlot, n), seed: maphash.MakeSeed()}
 }
