@@ -335,6 +335,7 @@ func (s *Stage) startClaimLocked(ex *executor, now int64) {
 // helpLocked gives back the places of envelopes that were started meanwhile,
 // so that full means full.
 func (s *Stage) helpLocked() {
+	s.reapLanesLocked()
 	s.revokeLanesLocked()
 	if s.mu.claimed == 0 {
 		return // claims of one are started as good as at once

@@ -23,7 +23,8 @@ type lane struct {
 
 	_ [64]byte // above for the producer alone
 
-	ready atomic.Bool // listed, or about to be
+	ready  atomic.Bool // listed, or about to be
+	orphan atomic.Bool // its producer was collected
 
 	// Guarded by stage.mu. The open chunk's Rd is the first unread envelope.
 	full   fifo // what came before the open chunk
@@ -75,6 +76,7 @@ func (s *Stage) newLane() *lane {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := &s.mu
+	s.reapLanesLocked()
 	if m.classes != nil || s.laneless.Load() || len(m.lanes) >= maxLanes || m.closed {
 		return nil
 	}
@@ -357,23 +359,46 @@ func (s *Stage) spreadLanes() {
 	}
 }
 
-// close ends the lane when its producer is closed or was collected.
+// close ends the lane when its producer is closed.
 func (l *lane) close() {
 	s := l.stage
 	s.mu.Lock()
-	if l.off { // closed before: the collector's goroutine starts nothing then
-		s.mu.Unlock()
-		return
+	if !l.off {
+		l.closeLocked()
+		if s.mu.waiters.n > 0 {
+			s.feedWaitersLocked()
+		}
+		s.tellRoomLocked()
 	}
+	s.unlockAndStart()
+}
+
+func (l *lane) closeLocked() {
+	s := l.stage
 	l.sealLocked()
 	l.spillLocked()
 	l.off = true
 	if i := slices.Index(s.mu.lanes, l); i >= 0 {
 		s.mu.lanes = slices.Delete(s.mu.lanes, i, i+1)
 	}
-	if s.mu.waiters.n > 0 {
-		s.feedWaitersLocked()
+}
+
+// forget notes that the lane's producer was collected. It runs on the
+// collector's goroutine and so does no more than that: what was published is
+// listed, and the lease is called back when somebody needs it.
+func (l *lane) forget() {
+	l.orphan.Store(true)
+	l.stage.orphans.Store(true)
+}
+
+// reapLanesLocked closes the lanes of producers that were collected.
+func (s *Stage) reapLanesLocked() {
+	if !s.orphans.Load() || !s.orphans.Swap(false) {
+		return
 	}
-	s.tellRoomLocked()
-	s.unlockAndStart()
+	for _, l := range slices.Clone(s.mu.lanes) {
+		if l.orphan.Load() {
+			l.closeLocked()
+		}
+	}
 }

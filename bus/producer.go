@@ -28,7 +28,7 @@ func (s *Stage) Producer() *Producer {
 	p := &Producer{stage: s, lane: s.newLane()}
 	p.batch.stage, p.batch.lane = s, p.lane
 	if p.lane != nil {
-		runtime.AddCleanup(p, (*lane).close, p.lane)
+		runtime.AddCleanup(p, (*lane).forget, p.lane)
 	}
 	return p
 }

@@ -63,6 +63,7 @@ type Stage struct {
 
 	gates   atomic.Uint32
 	removed atomic.Bool
+	orphans atomic.Bool // some lane's producer was collected
 	// laneless says that producers must not use lanes any more.
 	laneless atomic.Bool
 	// slow says that handlers take long: times are exact, claims are single.
