@@ -388,12 +388,12 @@ func (l *lane) closeLocked() {
 // listed, and the lease is called back when somebody needs it.
 func (l *lane) forget() {
 	l.orphan.Store(true)
-	l.stage.orphans.Store(true)
+	l.stage.mu.orphans.Store(true)
 }
 
 // reapLanesLocked closes the lanes of producers that were collected.
 func (s *Stage) reapLanesLocked() {
-	if !s.orphans.Load() || !s.orphans.Swap(false) {
+	if !s.mu.orphans.Load() || !s.mu.orphans.Swap(false) {
 		return
 	}
 	for _, l := range slices.Clone(s.mu.lanes) {

@@ -63,7 +63,6 @@ type Stage struct {
 
 	gates   atomic.Uint32
 	removed atomic.Bool
-	orphans atomic.Bool // some lane's producer was collected
 	// laneless says that producers must not use lanes any more.
 	laneless atomic.Bool
 	// slow says that handlers take long: times are exact, claims are single.
@@ -146,10 +145,11 @@ type stageMu struct {
 	journaled int    // admitted, but the journal is still being written
 	forced    uint64 // the id of the envelope being admitted, if it has one already
 
-	dedup *dedup.Window
-	pull  *pullState
-	topic *topic // pub/sub
-	holds holds  // suspensions
+	dedup   *dedup.Window
+	pull    *pullState
+	topic   *topic      // pub/sub
+	holds   holds       // suspensions
+	orphans atomic.Bool // some lane's producer was collected; set without the lock
 
 	execs []*executor   // at work
 	idle  []*executor   // kept for the next burst
