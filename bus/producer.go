@@ -23,7 +23,9 @@ type Producer struct {
 }
 
 // Producer returns a handle for publishing to the stage. Close it when it is
-// no longer needed; one that is forgotten is closed when it is collected.
+// no longer needed. One that is forgotten loses nothing: what it has published
+// is handled, and once it was collected its lane is closed when the stage next
+// needs room or makes a Producer.
 func (s *Stage) Producer() *Producer {
 	p := &Producer{stage: s, lane: s.newLane()}
 	p.batch.stage, p.batch.lane = s, p.lane
