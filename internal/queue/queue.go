@@ -291,6 +291,55 @@ func (q *FIFO[T]) RemoveIf(p *Pool[T], f func(*T) bool) int {
 	return before - q.n
 }
 
+// RemoveLast copies the last value for which f holds to dst and removes it; it
+// reports whether there is one. It looks at all values, the last chunk first.
+func (q *FIFO[T]) RemoveLast(p *Pool[T], dst *T, f func(*T) bool) bool {
+	var found, before, prev *Chunk[T] // before is what found follows
+	at := -1
+	look := func(c, prev *Chunk[T]) {
+		for i := c.N - 1; i >= c.Rd; i-- {
+			if f(&c.Items[i]) {
+				found, before, at = c, prev, i
+				return
+			}
+		}
+	}
+	if q.tail != nil && q.tail != q.head && q.tail.Size() > 1 {
+		look(q.tail, nil) // in most cases; it is not emptied, so nobody asks what it follows
+	}
+	if at < 0 {
+		for c := q.head; c != nil; prev, c = c, c.next {
+			look(c, prev) // a later one replaces it
+		}
+	}
+	if at < 0 {
+		return false
+	}
+	*dst = found.Items[at]
+	copy(found.Items[at:], found.Items[at+1:found.N])
+	found.N--
+	var zero T
+	found.Items[found.N] = zero
+	q.n--
+	if found.Size() == 0 {
+		q.unlink(found, before)
+		p.Put(found)
+	}
+	return true
+}
+
+// unlink takes c, which follows prev or is the first, out of the list.
+func (q *FIFO[T]) unlink(c, prev *Chunk[T]) {
+	if prev == nil {
+		q.unlinkHead()
+		return
+	}
+	if prev.next = c.next; q.tail == c {
+		q.tail = prev
+	}
+	c.next = nil
+}
+
 func (q *FIFO[T]) link(c *Chunk[T]) {
 	c.next = nil
 	if q.tail == nil {

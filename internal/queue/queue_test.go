@@ -267,3 +267,55 @@ func TestEmptiedQueuesKeepNothingAlive(t *testing.T) {
 		})
 	}
 }
+
+func TestRemoveLast(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		p := queue.NewPool[int](queue.NewShared[int]())
+		var q queue.FIFO[int]
+		var want []int
+		for i := range rnd.IntN(3 * queue.Len) {
+			q.Push(&p, &i)
+			want = append(want, i)
+		}
+		for range rnd.IntN(2 * queue.Len) { // so that chunks begin anywhere
+			if len(want) > 0 {
+				var v int
+				q.Pop(&p, &v)
+				want = want[1:]
+			}
+		}
+		for len(want) > 0 {
+			mod := 1 + rnd.IntN(3)
+			match := func(v *int) bool { return *v%mod == 0 }
+			at := -1
+			for i := range want {
+				if match(&want[i]) {
+					at = i
+				}
+			}
+			var got int
+			ok := q.RemoveLast(&p, &got, match)
+			if ok != (at >= 0) {
+				t.Fatalf("mod %d of %v: found %v", mod, want, ok)
+			}
+			if !ok {
+				break
+			}
+			if got != want[at] {
+				t.Fatalf("mod %d: removed %d, want %d", mod, got, want[at])
+			}
+			want = slices.Delete(want, at, at+1)
+			var have []int
+			q.All(func(v *int) bool { have = append(have, *v); return true })
+			if !slices.Equal(have, want) || q.Len() != len(want) {
+				t.Fatalf("left %v (%d), want %v", have, q.Len(), want)
+			}
+			if rnd.IntN(4) == 0 {
+				v := 1000 + rnd.IntN(1000)
+				q.Push(&p, &v)
+				want = append(want, v)
+			}
+		}
+	}
+}
