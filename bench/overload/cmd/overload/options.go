@@ -1,0 +1,74 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sedabus/seda/bench/overload/internal/law"
+	"github.com/sedabus/seda/bench/overload/internal/report"
+	"github.com/sedabus/seda/bench/overload/internal/shape"
+	"github.com/sedabus/seda/bench/overload/internal/sim"
+)
+
+type options struct {
+	plan    report.Plan
+	verbose bool
+}
+
+func parse(args []string, diag io.Writer) (*options, error) {
+	o := &options{}
+	fs := flag.NewFlagSet("overload", flag.ContinueOnError)
+	fs.SetOutput(diag)
+	shapes := fs.String("shape", "", "run these scenarios only, by name and with commas between")
+	scales := fs.String("scale", "", "run at these scales only")
+	laws := fs.String("law", "", "run these laws only; the oracle always runs")
+	fs.IntVar(&o.plan.Seeds, "seeds", 5, "how many seeds")
+	fs.IntVar(&o.plan.Workers, "workers", 2, "how many runs go on at a time")
+	fs.BoolVar(&o.plan.Visible, "deadlines", false, "give every job its budget as a deadline that laws can see")
+	fs.BoolVar(&o.verbose, "v", false, "say which runs are finished")
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	if fs.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if o.plan.Seeds < 1 || o.plan.Seeds > 100 {
+		return nil, fmt.Errorf("--seeds is %d, must be from 1 to 100", o.plan.Seeds)
+	}
+	var err error
+	if o.plan.Shapes, err = choose("scenario", *shapes, shape.All(), func(s shape.Shape) string { return s.Name }); err != nil {
+		return nil, err
+	}
+	if o.plan.Scales, err = choose("scale", *scales, shape.Scales(), func(s sim.Scale) string { return s.Name }); err != nil {
+		return nil, err
+	}
+	names := *laws
+	if names != "" && !slices.Contains(strings.Split(names, ","), law.OracleName) {
+		names = law.OracleName + "," + names
+	}
+	o.plan.Laws, err = choose("law", names, law.All(), func(r law.Row) string { return r.Name })
+	return o, err
+}
+
+// choose returns the entries of all that the list names, or all for no list.
+func choose[T any](what, list string, all []T, name func(T) string) ([]T, error) {
+	if list == "" {
+		return all, nil
+	}
+	var out []T
+	for want := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(all, func(x T) bool { return name(x) == want })
+		if i < 0 {
+			known := make([]string, len(all))
+			for k := range all {
+				known[k] = name(all[k])
+			}
+			return nil, fmt.Errorf("no %s named %q; there are %s", what, want, strings.Join(known, ", "))
+		}
+		out = append(out, all[i])
+	}
+	return out, nil
+}

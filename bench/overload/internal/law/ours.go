@@ -1,0 +1,3 @@
+package law
+
+func ours() []Row { return nil }

@@ -1,0 +1,154 @@
+package sim
+
+import "time"
+
+// start gives idle workers of a stage the jobs that are next. As many jobs as it
+// has workers may be parked for the stage behind it before it starts no more.
+func (w *World) start(stage int) {
+	q := &w.At[stage]
+	for q.Busy < q.Workers && q.Waiting > 0 {
+		if stage+1 < len(w.At) && w.At[stage+1].parked.len() >= q.Workers {
+			return
+		}
+		id := q.next(w.law.Newest(w, stage))
+		j := &w.Jobs[id]
+		j.Wait += w.Now - j.Entered
+		if w.expired(j) || !w.law.Start(w, j, stage) {
+			w.drop(j, stage)
+			continue
+		}
+		q.started(int(j.Class))
+		j.Started = w.Now
+		took := w.Spec.ServiceOf(w.Seed, id, stage, int(j.Attempts), w.Now)
+		if j.Deadline > 0 && w.Now+w.shortest(stage) > j.Deadline {
+			j.Wasted = true
+		}
+		j.Attempts++
+		q.Busy++
+		w.schedule(event{at: w.Spec.EndOf(w.Now, took), job: id, stage: stage, kind: eventEnd})
+	}
+}
+
+// expired says whether a job's deadline has passed. Stages throw such jobs away
+// whatever the law, except for Blind ones.
+func (w *World) expired(j *Job) bool {
+	if j.Deadline == 0 || w.Now <= j.Deadline {
+		return false
+	}
+	_, blind := w.law.(Blind)
+	return !blind
+}
+
+// Blind is implemented by laws that stand for systems without deadlines: what
+// has expired is served all the same.
+type Blind interface{ Blind() }
+
+// shortest is the least time that a service can take.
+func (w *World) shortest(stage int) time.Duration {
+	if w.Spec.Dist == nil {
+		return 0
+	}
+	return time.Duration(w.Spec.Dist(1) * float64(w.At[stage].Service))
+}
+
+func (w *World) schedule(e event) {
+	e.seq = w.seq
+	w.seq++
+	w.events.push(e)
+}
+
+// drop throws an admitted job away that was to start at a stage.
+func (w *World) drop(j *Job, stage int) {
+	w.settle(j, Dropped)
+	for i := stage + 1; i < len(w.At); i++ {
+		w.At[i].Inbound--
+	}
+	w.law.Gone(w, j)
+}
+
+// end ends a service.
+func (w *World) end(id, stage int) {
+	q := &w.At[stage]
+	j := &w.Jobs[id]
+	took := w.Now - j.Started
+	j.Work += took
+	q.Busy--
+	ok := !w.fails()
+	w.law.Done(w, j, stage, took, ok)
+	switch {
+	case !ok:
+		w.failed(j, stage)
+	case stage+1 < len(w.At):
+		w.hop(id, stage+1)
+	default:
+		w.settle(j, Completed)
+		w.law.Gone(w, j)
+	}
+	w.start(stage)
+	w.unpark(stage)
+}
+
+func (w *World) fails() bool {
+	for _, o := range w.Spec.Outages {
+		if o.Contains(w.Now) {
+			return true
+		}
+	}
+	return false
+}
+
+// failed retries a job, with full jitter, or gives it up.
+func (w *World) failed(j *Job, stage int) {
+	if int(j.Attempts) < w.Spec.Attempts && (w.retry == nil || w.retry.Retry(w, j)) {
+		w.Retries++
+		base := max(10*time.Millisecond, 4*w.At[stage].Service) << j.Attempts
+		delay := time.Duration(unit(w.Seed, streamRetry+uint64(j.Attempts)<<8, j.ID) * float64(base))
+		w.schedule(event{at: w.Now + delay, job: j.ID, stage: stage, kind: eventAgain})
+		return
+	}
+	w.settle(j, Failed)
+	for i := stage + 1; i < len(w.At); i++ {
+		w.At[i].Inbound--
+	}
+	w.law.Gone(w, j)
+}
+
+// again brings a job back after the delay of its retry.
+func (w *World) again(id, stage int) { w.enter(id, stage) }
+
+// hop moves a job on, or parks it if the next stage has reached its bound.
+func (w *World) hop(id, stage int) {
+	q := &w.At[stage]
+	if q.parked.len() > 0 || w.full(stage) {
+		w.Jobs[id].Entered = w.Now
+		q.parked.push(id)
+		return
+	}
+	q.Inbound--
+	w.enter(id, stage)
+}
+
+func (w *World) full(stage int) bool {
+	if w.bound == nil {
+		return false
+	}
+	b := w.bound.Bound(stage)
+	return b > 0 && w.At[stage].Waiting >= b
+}
+
+// unpark lets parked jobs into a stage that has room again, and the stage
+// before it start what was held back.
+func (w *World) unpark(stage int) {
+	q := &w.At[stage]
+	if q.parked.len() == 0 {
+		return
+	}
+	for q.parked.len() > 0 && !w.full(stage) {
+		id := q.parked.popFront()
+		j := &w.Jobs[id]
+		j.Wait += w.Now - j.Entered
+		q.Inbound--
+		w.enter(id, stage)
+	}
+	w.start(stage - 1)
+}
