@@ -1,0 +1,305 @@
+package shedder
+
+import (
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/sedabus/seda/reason"
+)
+
+// Adaptive is the default admission law. It needs no number to be set: it
+// measures how long work takes and how fast the stage gets it done, and bounds
+// what may wait by that. Since the queue at the door is known, the wait of the
+// next unit is predicted, not learnt from waits that are over: there is no
+// interval in which a flash crowd is let in, no baseline that drifts, and no
+// state that lasts longer than the overload.
+//
+//   - In standing overload as much may wait as is worked off in the target,
+//     [AdaptiveConfig.TargetFactor] mean service times, and at least
+//     [AdaptiveConfig.FloorJobs].
+//   - A burst may wait in a much longer queue. Refusals spend this burst budget,
+//     and times in which the queue is empty give it back.
+//   - Work that is predicted to miss its deadline is refused.
+//   - Low classes are refused first, and may be pushed out.
+//   - While work is refused, senders get equal shares of what is done, and none
+//     more than it asks for.
+//
+// A stage with a free worker and nothing waiting never refuses but for a
+// deadline, nor does one of which too little has ended to know it.
+//
+// Failed work counts like any other: it took a worker for as long as it did.
+//
+// An Adaptive is a [Policy]: not safe for concurrent use.
+type Adaptive struct {
+	cfg AdaptiveConfig
+	k   constants
+
+	now     time.Duration // of the latest call; follows a clock that jumps
+	workers float64       // Load.Concurrency as last seen, at least 1
+	load    Load
+
+	service service
+	leaving departures
+	drain   float64 // units a nanosecond; 0 until warm
+	mean    float64 // service time in ns, or Guards.Baseline
+	warm    bool
+	ended   time.Duration // when work ended last
+	frozen  bool          // mean is Guards.Baseline
+
+	low, high float64 // bound on what waits: standing, and in a burst
+	trueLow   float64 // low without the guard rails
+	cap       float64 // Guards.MaxTarget in units; +Inf is none
+	burst     float64 // X: the part of high-low that is left, 0 to 1
+
+	ends    time.Duration // end of the interval under way
+	least   int           // shortest queue seen in it
+	refused bool          // something was refused in it
+	shedAt  time.Duration
+	shed    bool
+
+	epoch   uint32
+	began   time.Duration // of the epoch
+	classes [classSlots]class
+	fair    fair
+}
+
+// NewAdaptive returns an Adaptive, or an error that names every field of c
+// that is out of its bounds.
+func NewAdaptive(c AdaptiveConfig) (*Adaptive, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	a := &Adaptive{cfg: c.withDefaults(), k: sweptConstants(), burst: 1, workers: 1, cap: math.Inf(1)}
+	a.fair.size = a.cfg.Senders
+	return a, nil
+}
+
+// Tune replaces the configuration. What was measured is kept. After an error
+// nothing has changed.
+func (a *Adaptive) Tune(c AdaptiveConfig) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	a.cfg = c.withDefaults()
+	a.fair.resize(a.cfg.Senders)
+	a.derive()
+	return nil
+}
+
+// Config returns the configuration in force, with its defaults filled in.
+func (a *Adaptive) Config() AdaptiveConfig { return a.cfg }
+
+// Admit decides about one unit of work. Wait and Service of the verdict are
+// filled in for every action; RetryAfter is the predicted wait rounded up to a
+// power of two nanoseconds, so that few values exist and errors that carry it
+// can be shared.
+//
+// hot: 0 allocs
+func (a *Adaptive) Admit(r *Request) Verdict {
+	l := contain(r.Load)
+	a.advance(r.Now, &l)
+	a.guard(r.Guards)
+	c := a.ask(r)
+	if !a.warm {
+		return a.cold(r)
+	}
+	queue, ahead := float64(l.Waiting), float64(l.Ahead)
+	idle := l.Waiting == 0 && l.Busy < l.Concurrency
+	if r.Later {
+		queue, ahead, idle = a.later(r, &l)
+	}
+	v := Verdict{Service: toDuration(a.mean)}
+	wait := 0.0
+	if !idle {
+		wait = (ahead + 1) / a.drain
+		v.Wait = toDuration(wait)
+	}
+	if r.Deadline != 0 && a.late(r, &l, &v, wait, ahead) {
+		return v
+	}
+	if idle {
+		return v
+	}
+	return a.decide(r, &l, c, v, queue, ahead)
+}
+
+// decide applies the bound, the classes and the fairness to work that has to
+// wait.
+func (a *Adaptive) decide(r *Request, l *Load, c *class, v Verdict, queue, ahead float64) Verdict {
+	bound := a.bound()
+	if bound > a.cap {
+		bound = a.cap
+	}
+	if c != nil && !a.classOpen(r, c, bound, ahead) {
+		if a.takeShare(r, c) {
+			return v
+		}
+		return a.refuse(v, RuleBound, a.classBound(c, bound), ahead)
+	}
+	if queue >= bound {
+		if l.Evictable > 0 && !r.Later {
+			v.Action, v.Rule = PushOut, RuleBound
+			v.Limit, v.Value = bound, queue
+			return v
+		}
+		if c != nil && a.takeShare(r, c) {
+			return v
+		}
+		if c != nil {
+			c.shed, c.shedAt = true, a.now
+		}
+		return a.refuse(v, a.rule(queue), bound, queue)
+	}
+	if r.Sender != "" && a.overloaded() && !a.fair.admit(a, r.Sender, queue) {
+		return a.refuse(v, RuleFair, a.fair.level*1e9, a.fair.asked*1e9)
+	}
+	return v
+}
+
+// rule says which rule a full bound stands for.
+func (a *Adaptive) rule(queue float64) Rule {
+	switch {
+	case a.bound() > a.cap && queue < a.bound():
+		return RuleTarget
+	case a.frozen && queue < a.trueLow+a.burst*(a.high-a.low):
+		return RuleBaseline
+	}
+	return RuleBound
+}
+
+// refuse completes v to a refusal and spends burst budget.
+func (a *Adaptive) refuse(v Verdict, rule Rule, limit, value float64) Verdict {
+	a.refused, a.shed, a.shedAt = true, true, a.now
+	if rule != RuleFair {
+		a.burst = math.Max(a.burst-a.cfg.Spend/math.Max(a.high-a.low, 1), 0)
+	}
+	v.Action, v.Rule, v.Reason = Refuse, rule, reason.Shed
+	v.Limit, v.Value = limit, value
+	v.RetryAfter = quantise(v.Wait)
+	return v
+}
+
+// late says whether the work would miss its deadline, and completes v if so.
+func (a *Adaptive) late(r *Request, l *Load, v *Verdict, wait, ahead float64) bool {
+	start := float64(max(r.Now, 0)) + float64(max(r.Transit, 0))
+	spread := a.service.variance()
+	if wait > 0 {
+		spread *= 1 + (ahead+1)/(a.workers*a.workers)
+	}
+	done := start + wait + a.mean + a.cfg.Deviations*math.Sqrt(spread)
+	if done <= float64(r.Deadline) {
+		return false
+	}
+	if a.probe(l) && start <= float64(r.Deadline) {
+		return false
+	}
+	a.refused = true
+	v.Action, v.Rule, v.Reason = Refuse, RuleDeadline, reason.ShedDeadline
+	v.Limit, v.Value = float64(r.Deadline), done
+	v.RetryAfter = quantise(v.Wait)
+	return true
+}
+
+// probe says that nothing is left to learn from: without it, one long outage
+// could make every deadline look hopeless for ever.
+func (a *Adaptive) probe(l *Load) bool {
+	return l.Busy == 0 && l.Waiting == 0 && l.Inbound == 0 &&
+		float64(a.now-a.ended) > probeAfter*a.mean
+}
+
+const probeAfter = 16 // mean service times without a completion
+
+// cold decides while too little is known: only work that is late already is
+// refused.
+func (a *Adaptive) cold(r *Request) Verdict {
+	start := max(r.Now, 0) + min(max(r.Transit, 0), math.MaxInt64/2)
+	if r.Deadline == 0 || start <= r.Deadline || start < 0 {
+		return Verdict{Service: toDuration(a.mean)}
+	}
+	return Verdict{
+		Action: Refuse, Rule: RuleDeadline, Reason: reason.ShedDeadline,
+		Limit: float64(r.Deadline), Value: float64(start),
+	}
+}
+
+// later predicts the queue that work will meet which arrives in r.Transit: what
+// waits and what is under way to here, less what is worked off until then.
+func (a *Adaptive) later(r *Request, l *Load) (queue, ahead float64, idle bool) {
+	gone := a.drain * float64(max(r.Transit, 0))
+	under := float64(l.Inbound)
+	queue = math.Max(float64(l.Waiting)+under-gone, 0)
+	ahead = math.Max(float64(l.Ahead)+under-gone, 0)
+	return queue, ahead, queue == 0
+}
+
+// Undo takes an admission back.
+func (a *Adaptive) Undo(r *Request) {
+	if r.Sender != "" {
+		a.fair.undo(r.Sender)
+	}
+}
+
+// Done tells of work that ended.
+//
+// hot: 0 allocs
+func (a *Adaptive) Done(d *Done) {
+	if d.N <= 0 {
+		return
+	}
+	l := contain(d.Load)
+	a.advance(d.Now, &l)
+	a.ended = a.now
+	most := math.Inf(1)
+	if a.drain > 0 {
+		most = a.k.outlier * (float64(d.N) + a.workers) / a.drain
+	}
+	a.service.add(d.N, float64(d.Service), d.Squares, a.window())
+	a.leaving.add(a.now, d.N, l.Waiting, a.satWindow(), most)
+	a.guard(d.Guards)
+	a.derive()
+}
+
+// Bound returns how many may wait; 0 while it is not known.
+func (a *Adaptive) Bound() int {
+	if !a.warm {
+		return 0
+	}
+	return int(clampTo(math.Ceil(math.Min(a.bound(), a.cap)), 1, 1<<30))
+}
+
+// Inspect fills in what the policy knows.
+func (a *Adaptive) Inspect(_ time.Duration, st *State) {
+	st.Policy = "adaptive"
+	st.Warm = a.warm
+	st.Service = toDuration(a.mean)
+	st.ServiceDev = toDuration(math.Sqrt(a.service.variance()))
+	if a.service.slow > 0 {
+		st.ServiceRatio = a.service.mean() / a.service.slow
+	}
+	st.DrainRate = a.drain * 1e9
+	if a.drain > 0 {
+		st.Target = toDuration(math.Min(a.low, a.cap) / a.drain)
+	}
+	st.Bound = a.Bound()
+	st.Burst = a.burst
+	st.Load = a.load
+}
+
+// quantise rounds d up to a power of two.
+func quantise(d time.Duration) time.Duration {
+	if d <= 1 {
+		return max(d, 0)
+	}
+	return 1 << min(bits.Len64(uint64(d-1)), 62)
+}
+
+// contain makes counts out of whatever was given.
+func contain(l Load) Load {
+	l.Waiting = max(l.Waiting, 0)
+	l.Ahead = min(max(l.Ahead, 0), l.Waiting)
+	l.Inbound = max(l.Inbound, 0)
+	l.Busy = max(l.Busy, 0)
+	l.Concurrency = max(l.Concurrency, 1)
+	return l
+}

@@ -1,0 +1,119 @@
+package shedder
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// AdaptiveConfig configures [Adaptive]. The zero value is valid and needs no
+// change for any service time or concurrency; 0 in a field is its default. The
+// defaults come from the sweep in docs/shedder-sweep.md.
+type AdaptiveConfig struct {
+	// TargetFactor is the wait in standing overload, in mean service times;
+	// 0.25 to 1000, default 2.
+	TargetFactor float64
+	// FloorJobs is how many may wait in standing overload however few the
+	// target allows for, so that a stage of few workers does not run out of
+	// work between two arrivals. It holds for exponential service times and is
+	// lowered or raised with their measured variance. 1 to 1,000,000; default 8.
+	FloorJobs int
+	// BurstFactor is the wait in a burst, in mean service times: those of late
+	// or the long-term ones, whichever are shorter. 1 to 1000, default 16; a
+	// burst may have twice the bound of standing overload in any case.
+	BurstFactor float64
+	// BurstJobs is how many may wait in a burst at least; 1 to 1,000,000,
+	// default 20.
+	BurstJobs int
+	// MinTarget is the least wait in standing overload, for service times of
+	// microseconds: a processor may be away for this long. 1 ns to an hour,
+	// default 1 ms.
+	MinTarget time.Duration
+	// Spend is how many units of burst room one refusal costs; 0.001 to 1000,
+	// default 0.5.
+	Spend float64
+	// Budget is the time that work may spend here in all. The wait in standing
+	// overload stays below a quarter and the wait in a burst below half of it.
+	// 0, the default, is none.
+	Budget time.Duration
+	// Deviations is the margin of the deadline test, in standard deviations of
+	// the predicted time; 0 is the default 1, at most 10; negative is no margin.
+	Deviations float64
+	// Warm is how many units must have ended, beyond the concurrency, before
+	// the measurements are used; 1 to 1,000,000, default 8.
+	Warm int
+	// Senders is how many senders are told apart for fairness; the rest share
+	// one place. 1 to 1,000,000, default 1024.
+	Senders int
+}
+
+// constants are the constants that are no settings, for the sweep.
+type constants struct {
+	window, windowFloor       float64 // completions of the service time: a worker, at least
+	satWindow, satWindowFloor float64 // the same of the saturated departure rate
+	outlier                   float64 // longest believed interval, in expected ones
+	interval                  float64 // of the burst budget, in targets
+	standing                  float64 // part of the bound above which a queue stands
+	shrink, regain            float64 // of the burst budget in an interval
+	floorLeast, floorMost     float64 // range of the factor by the variance
+	epochJobs, epochTargets   float64 // length of an epoch of the rate counters
+}
+
+func (c AdaptiveConfig) withDefaults() AdaptiveConfig {
+	def(&c.TargetFactor, 2)
+	def(&c.FloorJobs, 8)
+	def(&c.BurstFactor, 16)
+	def(&c.BurstJobs, 20)
+	def(&c.MinTarget, time.Millisecond)
+	def(&c.Spend, 0.5)
+	def(&c.Deviations, 1)
+	c.Deviations = math.Max(c.Deviations, 0)
+	def(&c.Warm, 8)
+	def(&c.Senders, 1024)
+	return c
+}
+
+func sweptConstants() constants {
+	return constants{
+		window: 4, windowFloor: 32,
+		satWindow: 8, satWindowFloor: 64,
+		outlier:  16,
+		interval: 5, standing: 0.8, shrink: 0.6, regain: 0.1,
+		floorLeast: 0.5, floorMost: 4,
+		epochJobs: 128, epochTargets: 4,
+	}
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// validate returns all faults of c at once.
+func (c *AdaptiveConfig) validate() error {
+	var errs []error
+	ranges := func(field string, v, lo, hi float64) {
+		if v != 0 && !(v >= lo && v <= hi) {
+			errs = append(errs, fmt.Errorf("shedder: AdaptiveConfig.%s: %v is not within %v and %v", field, v, lo, hi))
+		}
+	}
+	const many = 1e6
+	ranges("TargetFactor", c.TargetFactor, 0.25, 1000)
+	ranges("FloorJobs", float64(c.FloorJobs), 1, many)
+	ranges("BurstFactor", c.BurstFactor, 1, 1000)
+	ranges("BurstJobs", float64(c.BurstJobs), 1, many)
+	ranges("Spend", c.Spend, 0.001, 1000)
+	ranges("Deviations", c.Deviations, math.Inf(-1), 10)
+	ranges("Warm", float64(c.Warm), 1, many)
+	ranges("Senders", float64(c.Senders), 1, many)
+	if c.MinTarget < 0 || c.MinTarget > time.Hour {
+		errs = append(errs, fmt.Errorf("shedder: AdaptiveConfig.MinTarget: %v is not within 1ns and 1h", c.MinTarget))
+	}
+	if c.Budget < 0 {
+		errs = append(errs, fmt.Errorf("shedder: AdaptiveConfig.Budget: %v is negative", c.Budget))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,157 @@
+package shedder
+
+import (
+	"math"
+	"time"
+)
+
+// maxService bounds a service time that is believed: longer ones count as this
+// long. A mean of it still multiplies without overflow.
+const maxService = float64(1 << 50) // about 13 days, in ns
+
+// service estimates mean and deviation of the service time, in nanoseconds,
+// from aggregates. It forgets by the number of completions, not by time: after
+// a silence it knows what it knew.
+type service struct {
+	n, sum, squares float64 // decayed
+	seen            int     // completions so far, saturating
+	slow            float64 // long-term mean
+	slowN           float64
+}
+
+// longTerm is by how much slower than the mean the long-term mean follows.
+const longTerm = 50
+
+// add tells of count completions with the given sums; window is how many
+// completions are remembered. A batch counts as if it came one by one.
+func (s *service) add(count int, sum, squares, window float64) {
+	n := float64(count)
+	sum = clampTo(sum, 0, n*maxService)
+	if mean := sum / n; !(squares >= mean*sum) { // NaN, or fewer than possible
+		squares = mean * sum
+	}
+	squares = math.Min(squares, sum*maxService)
+	keep := keepAfter(n, window)
+	scale := 1.0
+	if n > window { // only as much of the batch as is remembered
+		scale = window / n
+	}
+	s.n = s.n*keep + n*scale
+	s.sum = s.sum*keep + sum*scale
+	s.squares = s.squares*keep + squares*scale
+	s.seen = int(math.Min(float64(s.seen)+n, 1<<30))
+	s.slowN = math.Min(s.slowN+n, window*longTerm)
+	s.slow += (sum/n - s.slow) * math.Min(n/s.slowN, 1)
+}
+
+// mean returns the mean service time in ns, at least 1.
+func (s *service) mean() float64 {
+	if s.n == 0 {
+		return 0
+	}
+	return math.Max(s.sum/s.n, 1)
+}
+
+// variance returns the variance of the service time in square ns.
+func (s *service) variance() float64 {
+	if s.n == 0 {
+		return 0
+	}
+	m := s.sum / s.n
+	return math.Max(s.squares/s.n-m*m, 0)
+}
+
+// departures estimates the rate at which a stage that always has work gets it
+// done. It adds up the times between completions at both ends of which work
+// waited, so it sees what the service time does not: batches, and processors
+// that are not there.
+type departures struct {
+	n, spent float64 // decayed: completions, and ns that they took
+	last     time.Duration
+	open     bool // work waited at last
+}
+
+// add tells of count completions at now, after which waiting units wait. An
+// interval counts for at most most ns.
+func (d *departures) add(now time.Duration, count, waiting int, window, most float64) {
+	busy := waiting > 0
+	if d.open && busy && now >= d.last {
+		n := float64(count)
+		keep := keepAfter(n, window)
+		d.n = d.n*keep + n
+		d.spent = d.spent*keep + math.Min(float64(now-d.last), most)
+	}
+	d.open, d.last = busy, now
+}
+
+// idle tells that the stage ran out of work between completions.
+func (d *departures) idle() { d.open = false }
+
+// reset forgets all, for when the concurrency changed.
+func (d *departures) reset() { *d = departures{} }
+
+// rate returns completions a nanosecond, and whether at least window/2 of them
+// were seen of late.
+func (d *departures) rate(window float64) (float64, bool) {
+	if d.n < window/2 || d.spent <= 0 {
+		return 0, false
+	}
+	return d.n / d.spent, true
+}
+
+// counter counts events over a sliding window: the epoch under way, and the
+// part of the one before that the window still covers.
+type counter struct {
+	epoch     uint32
+	cur, prev float64
+}
+
+func (c *counter) roll(epoch uint32) {
+	switch epoch - c.epoch {
+	case 0:
+	case 1:
+		c.prev, c.cur = c.cur, 0
+	default:
+		c.prev, c.cur = 0, 0
+	}
+	c.epoch = epoch
+}
+
+// add counts one event.
+func (c *counter) add(epoch uint32) {
+	c.roll(epoch)
+	c.cur++
+}
+
+// count returns the events in one epoch's length up to now; part is how much of
+// the epoch under way has passed, 0 to 1.
+func (c *counter) count(epoch uint32, part float64) float64 {
+	c.roll(epoch)
+	return c.prev*(1-part) + c.cur
+}
+
+// clampTo returns v within lo and hi; NaN gives lo.
+func clampTo(v, lo, hi float64) float64 {
+	if !(v > lo) {
+		return lo
+	}
+	return math.Min(v, hi)
+}
+
+// toDuration converts ns, which may be anything, to a Duration that is not
+// negative.
+func toDuration(ns float64) time.Duration {
+	return time.Duration(clampTo(ns, 0, 1<<62))
+}
+
+// keepAfter returns what is left of a decayed sum after n more events, of which
+// window are remembered.
+func keepAfter(n, window float64) float64 {
+	switch {
+	case n >= window:
+		return 0
+	case n == 1:
+		return 1 - 1/window
+	}
+	return math.Pow(1-1/window, n)
+}
