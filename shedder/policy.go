@@ -37,8 +37,8 @@ type Load struct {
 	// Evictable is how many of Waiting are of a lower class and can be pushed
 	// out.
 	Evictable int
-	// Inbound is the number of units accepted elsewhere that will arrive here
-	// by a hop.
+	// Inbound is the number of units accepted elsewhere that are expected to
+	// arrive here before this one.
 	Inbound int
 	// Busy is the number of units in service.
 	Busy int
@@ -46,6 +46,10 @@ type Load struct {
 	Concurrency int
 	// Capacity bounds Waiting; 0 is no bound.
 	Capacity int
+	// Held says that nothing is started at present because somebody wants it
+	// so: the stage is suspended, or has no handler. What waits says nothing
+	// about overload then.
+	Held bool
 }
 
 // Request is one unit of work at the door.
@@ -67,8 +71,10 @@ type Request struct {
 	Share float64
 	// Sender and Key are for policies that are fair to, or limit, each of them.
 	Sender, Key string
-	// Guards are the guard rails in force.
+	// Guards are the guard rails in force; the shedder sets it.
 	Guards *Guards
+
+	asked bool // the policy admitted it, so that it has to hear of an Undo
 
 	Load
 }
@@ -171,15 +177,40 @@ type State struct {
 
 	Load Load // as last seen
 
-	Asked     uint64 // decisions
+	Asked     uint64 // decisions: Admitted plus Shed
 	Shed      uint64 // refused, or in Observe what would have been
 	Admitted  uint64
-	PushedOut uint64
-	Rails     uint64 // admitted by a guard rail although the policy refused
-	Panics    uint64 // of the policy; each admitted
+	Undone    uint64 // of Admitted: taken back, because something else refused
+	PushedOut uint64 // of Admitted: took the place of one of a lower class
+	Rails     uint64 // of Admitted: by a guard rail although the policy refused
+	Panics    uint64 // of the policy; a decision that ends so admits
+	LastPanic string // text or type of the latest panic
 
-	Last Verdict       // the latest refusal
-	At   time.Duration // when that was
+	Last   Verdict       // the latest refusal
+	At     time.Duration // when that was
+	Recent []Refusal     // the latest refusals, at most 8, the newest first
+
+	Promises Promises // use without the bus
+}
+
+// Refusal is a refusal and its time.
+type Refusal struct {
+	At time.Duration
+	Verdict
+}
+
+// Promises is the account of use without the bus. Admitted is Settled,
+// PushedOut, Canceled, Doomed and Outstanding together.
+type Promises struct {
+	Outstanding int           // promises that are not settled and calls that wait for one
+	Oldest      time.Duration // how long the oldest of them has been out; see [Shedder.Leaks]
+	Admitted    uint64        // let in
+	Settled     uint64        // passed, failed or dropped
+	PushedOut   uint64        // waited in Acquire until a higher class took the place
+	Canceled    uint64        // waited in Acquire until the context or the deadline ended
+	Doomed      uint64        // waited in Acquire; at its turn the deadline could not be met
+	Expired     uint64        // refused without being asked: the deadline or the context was over
+	Twice       uint64        // settled again; that was ignored, but the caller has a fault
 }
 
 // Passive is embedded by policies that need no feedback and give no bound.

@@ -1,79 +1,81 @@
 package shedder
 
 import (
-	"errors"
+	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sedabus/seda/internal/clock"
+	"github.com/sedabus/seda/internal/spin"
+	"github.com/sedabus/seda/reason"
 )
 
-// ErrShed is matched by every refusal.
-var ErrShed = errors.New("shedder: shed")
-
-// Mode says whether a shedder sheds.
-type Mode uint8
-
-// Modes.
-const (
-	On      Mode = iota // sheds
-	Observe             // admits all and counts what it would shed
-	Off                 // admits all
-)
-
-// Guards are rails around a policy's decisions. The zero value is none.
-type Guards struct {
-	// FloorInFlight admits whatever the policy says while fewer are in service
-	// or wait; FloorRate while fewer a second were admitted.
-	FloorInFlight int
-	FloorRate     float64
-	// MaxTarget caps the wait that the bound is made for.
-	MaxTarget time.Duration
-	// MaxShare is the largest part, 0 to 1, of recent requests that is shed; 0
-	// is no limit.
-	MaxShare float64
-	// Baseline is a service time to be used in place of the measured one.
-	Baseline time.Duration
-	// Exempt lists classes, 0 the highest, that are never shed.
-	Exempt []int
-}
-
-// Config configures a Shedder. The zero value is valid for a stage of the bus.
-type Config struct {
-	// Policy is the admission law; nil is a new Adaptive. It must not be shared.
-	Policy Policy
-	Mode   Mode
-	Guards Guards
-	// Concurrency is how many units are in service at once, for use without the
-	// bus, which knows it.
-	Concurrency int
-}
-
-// Shedder is the concurrent shell of a Policy. All methods are safe for
-// concurrent use.
+// Shedder is the concurrent shell of a [Policy]: it serialises the calls, keeps
+// the account, puts the guard rails around the answers, and contains a policy
+// that panics. All methods are safe for concurrent use. It has no goroutine of
+// its own and needs no end.
+//
+// It serves either one stage of a bus, which calls Attach, Decide, Undo and
+// Done, or callers that use Allow and Acquire.
 type Shedder struct {
+	clock    *clock.Clock
 	attached atomic.Bool
-	killed   atomic.Bool
-	bound    atomic.Int64
-	shortest atomic.Int64
+	gate     atomic.Uint32 // a gate
+	passed   atomic.Uint64 // admitted without asking the policy
+	bound    atomic.Int64  // as the policy says
+	shortest atomic.Int64  // service time of late
+	unit     atomic.Int64
+	shedAt   atomic.Int64 // time of the latest refusal for overload; never is none
+	tuning   sync.Mutex   // taken before mu; held while a change is made
 
 	mu struct {
-		sync.Mutex
+		spin.Mutex
 
-		cfg Config
+		cfg    Config
+		policy Policy
+		guards *Guards // immutable
+		rails  rails
+
+		asking    bool // the policy is being called
+		panics    uint64
+		lastPanic string
+
+		asked, shed, admitted, undone, pushedOut, railed uint64
+
+		last    [8]Refusal // a ring; the next goes to lastAt
+		lastAt  uint8
+		load    Load
+		learned learned
+
+		req   Request // lent to the policy, so that a caller's stays on its stack
+		done  Done
+		slots slots
+		errs  refusals
 	}
 }
 
-// New returns a Shedder.
+// never is the time of what did not happen.
+const never = -1 << 63
+
+// New returns a Shedder. An error names all faults of c at once and matches
+// [ErrInvalid].
 func New(c Config) (*Shedder, error) {
-	s := &Shedder{}
-	s.mu.cfg = c
+	c = c.clone()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	s := &Shedder{clock: clock.New()}
+	s.shedAt.Store(never)
+	s.unit.Store(int64(leastUnit))
+	s.mu.learned.reset()
+	s.mu.slots.init()
+	s.apply(&c)
 	return s, nil
 }
 
-// ErrAttached: the shedder serves a stage already.
-var ErrAttached = errors.New("shedder: attached to a stage already")
-
-// Attach claims the shedder for one stage; a second call is an error.
+// Attach claims the shedder for one stage. A second call returns [ErrAttached].
 func (s *Shedder) Attach() error {
 	if s.attached.Swap(true) {
 		return ErrAttached
@@ -81,63 +83,247 @@ func (s *Shedder) Attach() error {
 	return nil
 }
 
-// Decide asks the policy.
-func (s *Shedder) Decide(r *Request) Verdict {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.cfg.Policy == nil || s.killed.Load() {
-		return Verdict{}
+// Now is the time on the shedder's own clock, which Allow and Acquire use: for
+// the Deadline of a request, and to read [Shedder.State] by.
+func (s *Shedder) Now() time.Duration { return time.Duration(s.clock.Now()) }
+
+// Decide says whether the unit of work that r describes is let in. It sets
+// r.Guards. A refusal is a verdict with the action Refuse and a Reason; all
+// others admit, with the Rule that did if it was a guard rail. In Observe the
+// verdict admits and keeps the Rule and Reason for which it would be refused.
+// An admission that comes to nothing is taken back with [Shedder.Undo].
+//
+// A policy that panics admits, and is counted. Without a policy to be asked (Off
+// or killed) everything is admitted.
+//
+// hot: 0 allocs, one lock, no clock
+func (s *Shedder) Decide(r *Request) (v Verdict) {
+	if r == nil {
+		return v
 	}
-	r.Guards = &s.mu.cfg.Guards
-	return s.mu.cfg.Policy.Admit(r)
+	if gate(s.gate.Load()).closed() {
+		r.asked = false
+		s.passed.Add(1)
+		return v
+	}
+	s.mu.Lock()
+	s.decideLocked(r, &v)
+	s.mu.Unlock()
+	return v
 }
 
-// Undo takes an admission back.
+// decideLocked asks the policy and the rails, and counts.
+func (s *Shedder) decideLocked(r *Request, v *Verdict) {
+	m := &s.mu
+	r.Guards = m.guards
+	r.asked = s.ask(r, v)
+	m.load = r.Load
+	if !r.asked {
+		*v = Verdict{Rule: RulePanic}
+	}
+	m.asked++
+	switch {
+	case v.Action == Refuse, v.Action == PushOut && r.Evictable <= 0:
+		r.asked = false
+		if !s.refuseLocked(r, v) {
+			return
+		}
+	case v.Action == PushOut:
+		m.pushedOut++
+		if !gate(s.gate.Load()).sheds() {
+			v.Action = Admit
+		}
+	default:
+		v.Action = Admit
+	}
+	m.admitted++
+	if m.rails.on {
+		m.rails.count(r.Now, false)
+	}
+}
+
+// refuseLocked turns the policy's refusal into the shedder's answer. True means
+// that a rail admits.
+func (s *Shedder) refuseLocked(r *Request, v *Verdict) (admitted bool) {
+	m := &s.mu
+	if m.rails.on {
+		if rule := m.rails.admit(r); rule != RuleNone {
+			m.railed++
+			*v = Verdict{Rule: rule, Limit: v.Limit, Value: v.Value, Wait: v.Wait, Service: v.Service}
+			return true
+		}
+		m.rails.count(r.Now, true)
+	}
+	m.shed++
+	v.Action = Refuse
+	if v.Reason == reason.None || int(v.Reason) >= reason.Count {
+		v.Reason = reason.Shed
+	}
+	v.RetryAfter = max(0, v.RetryAfter)
+	e := &m.last[m.lastAt%uint8(len(m.last))]
+	e.At, e.Verdict = r.Now, *v
+	m.lastAt++
+	if !gate(s.gate.Load()).sheds() {
+		v.Action = Admit
+		return false
+	}
+	if v.Reason == reason.Shed || v.Reason == reason.ShedDeadline && r.Waiting > 0 {
+		s.shedAt.Store(int64(r.Now))
+	}
+	return false
+}
+
+// ask calls the policy. False means that it panicked, and that v means nothing.
+func (s *Shedder) ask(r *Request, v *Verdict) (ok bool) {
+	defer s.contain()
+	s.mu.asking = true
+	*v = s.mu.policy.Admit(r)
+	s.mu.asking = false
+	return true
+}
+
+// contain is deferred around each call of the policy, with the lock held.
+func (s *Shedder) contain() {
+	if !s.mu.asking {
+		return
+	}
+	s.mu.asking = false
+	if x := recover(); x != nil {
+		s.mu.panics++
+		s.mu.lastPanic = textOf(x)
+		return
+	}
+	s.mu.Unlock() // runtime.Goexit: the caller will not come to it
+}
+
+// textOf describes what was passed to panic, without calling code of others.
+func textOf(x any) string {
+	switch x := x.(type) {
+	case string:
+		return x
+	case runtime.Error:
+		return x.Error()
+	}
+	return fmt.Sprintf("%T", x)
+}
+
+// Undo takes back the admission of r, the same that Decide was given: something
+// else refused it.
+//
+// hot: 0 allocs, one lock, no clock
 func (s *Shedder) Undo(r *Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.cfg.Policy != nil {
-		s.mu.cfg.Policy.Undo(r)
+	if r == nil {
+		return
 	}
+	s.mu.Lock()
+	s.mu.undone++
+	if r.asked {
+		r.asked = false
+		s.undo(r)
+	}
+	s.mu.Unlock()
 }
 
-// Done tells of ended work.
+func (s *Shedder) undo(r *Request) {
+	defer s.contain()
+	s.mu.asking = true
+	s.mu.policy.Undo(r)
+	s.mu.asking = false
+}
+
+// Done tells of ended work, whatever the mode. It sets d.Guards. A d of no units
+// is ignored.
+//
+// hot: 0 allocs, one lock, no clock
 func (s *Shedder) Done(d *Done) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.cfg.Policy != nil {
-		s.mu.cfg.Policy.Done(d)
-		s.bound.Store(int64(s.mu.cfg.Policy.Bound()))
+	if d == nil || d.N <= 0 {
+		return
 	}
-	s.shortest.Store(int64(d.Shortest))
+	s.mu.Lock()
+	s.doneLocked(d)
+	s.mu.Unlock()
+}
+
+func (s *Shedder) doneLocked(d *Done) {
+	d.Guards = s.mu.guards
+	s.mu.load = d.Load
+	if s.mu.learned.add(d) {
+		s.unit.Store(int64(s.mu.learned.unit()))
+	}
+	s.shortest.Store(int64(s.mu.learned.shortest()))
+	s.tell(d)
+}
+
+func (s *Shedder) tell(d *Done) {
+	defer s.contain()
+	s.mu.asking = true
+	s.mu.policy.Done(d)
+	s.bound.Store(int64(s.mu.policy.Bound()))
+	s.mu.asking = false
+}
+
+// renewBound asks the policy for its bound, with the lock held.
+func (s *Shedder) renewBound() {
+	defer s.contain()
+	s.mu.asking = true
+	s.bound.Store(int64(s.mu.policy.Bound()))
+	s.mu.asking = false
 }
 
 // Bound returns how many may wait for those who do not ask, such as hops; 0 is
-// no bound.
-func (s *Shedder) Bound() int { return int(s.bound.Load()) }
+// no bound, as while nothing is shed: in Observe, Off, or killed.
+//
+// hot: 0 allocs, no locks, no clock
+func (s *Shedder) Bound() int {
+	if !gate(s.gate.Load()).sheds() {
+		return 0
+	}
+	return max(0, int(s.bound.Load()))
+}
 
 // Doomed says whether work that starts now cannot meet its deadline, judged by
-// the shortest service time seen of late. A deadline of 0 is none.
+// the shortest service time of late (the last eight units of time, see
+// [Shedder.Unit]). While nothing is shed only a deadline that has passed is
+// missed. A deadline of 0 is none.
+//
+// hot: 0 allocs, no locks, no clock
 func (s *Shedder) Doomed(now, deadline time.Duration) bool {
-	return deadline != 0 && now+time.Duration(s.shortest.Load()) > deadline
-}
-
-// Overloaded says whether something was shed within the last unit of time: ten
-// service times, and at least 10 ms.
-func (s *Shedder) Overloaded(now time.Duration) bool {
-	return now < 0
-}
-
-// Kill stops all shedding at once, or lets it go on.
-func (s *Shedder) Kill(on bool) { s.killed.Store(on) }
-
-// State returns what the shedder knows.
-func (s *Shedder) State(now time.Duration) State {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var st State
-	if s.mu.cfg.Policy != nil {
-		s.mu.cfg.Policy.Inspect(now, &st)
+	if deadline == 0 {
+		return false
 	}
-	return st
+	if now >= deadline || !gate(s.gate.Load()).sheds() {
+		return now > deadline
+	}
+	left := deadline - now // wraps around below 0 when it is huge
+	return left > 0 && int64(left) < s.shortest.Load()
+}
+
+// Overloaded says whether something was shed within the last unit of time, see
+// [Shedder.Unit]. A refusal for a rate, or for a deadline that could not be met
+// although nothing waited, is no sign of overload.
+//
+// hot: 0 allocs, no locks, no clock
+func (s *Shedder) Overloaded(now time.Duration) bool {
+	at := s.shedAt.Load()
+	if at == never || !gate(s.gate.Load()).sheds() {
+		return false
+	}
+	// Times of several threads may be a little apart in both directions.
+	since := int64(now) - at
+	unit := s.unit.Load()
+	return -unit < since && since < unit
+}
+
+// Unit is the unit of time in which the shedder judges: ten mean service times,
+// and at least 10 ms.
+func (s *Shedder) Unit() time.Duration { return time.Duration(s.unit.Load()) }
+
+// Kill stops all shedding at once, or lets it go on as the mode says. While
+// killed, the policy is not asked, but goes on learning.
+func (s *Shedder) Kill(on bool) {
+	if on {
+		s.gate.Or(uint32(killed))
+		return
+	}
+	s.gate.And(^uint32(killed))
 }

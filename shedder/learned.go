@@ -1,0 +1,87 @@
+package shedder
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	leastUnit = 10 * time.Millisecond
+	unitMeans = 10 // mean service times in a unit
+	learnSpan = 64 // units of work over which the mean moves
+	spans     = 8  // units of time for which a short service time is remembered
+)
+
+// learned is what the shell itself knows of service times: for Doomed and Unit,
+// whatever the policy measures.
+type learned struct {
+	mean  float64 // ns; 0 is unknown
+	units int     // that the mean is made of, up to learnSpan
+
+	// The shortest in each of the last units of time; the current one is at cur,
+	// since at; others is the shortest of the rest.
+	least  [spans]time.Duration
+	others time.Duration
+	cur    int
+	at     time.Duration
+}
+
+const unseen = time.Duration(math.MaxInt64)
+
+func (l *learned) reset() {
+	*l = learned{others: unseen}
+	for i := range l.least {
+		l.least[i] = unseen
+	}
+}
+
+// add takes in what ended, and reports whether the mean moved.
+func (l *learned) add(d *Done) bool {
+	l.advance(d.Now)
+	l.least[l.cur] = min(l.least[l.cur], max(0, d.Shortest))
+	if d.Service < 0 {
+		return false
+	}
+	l.units = min(learnSpan, l.units+min(d.N, learnSpan))
+	l.mean += (float64(d.Service)/float64(d.N) - l.mean) * min(1, float64(d.N)/float64(l.units))
+	return true
+}
+
+// advance makes the current span that of now.
+func (l *learned) advance(now time.Duration) {
+	unit := l.unit()
+	passed := now - l.at
+	if passed < 0 { // the clock jumped
+		l.at = now
+		return
+	}
+	if passed < unit {
+		return
+	}
+	n := passed / unit
+	l.at += n * unit
+	for range min(n, spans) {
+		l.cur = (l.cur + 1) % spans
+		l.least[l.cur] = unseen
+	}
+	l.others = unseen
+	for i, d := range l.least {
+		if i != l.cur {
+			l.others = min(l.others, d)
+		}
+	}
+}
+
+// shortest is 0 while nothing was seen.
+func (l *learned) shortest() time.Duration {
+	d := min(l.least[l.cur], l.others)
+	if d == unseen {
+		return 0
+	}
+	return d
+}
+
+// unit is ten mean service times, at least 10 ms and at most an hour.
+func (l *learned) unit() time.Duration {
+	return max(leastUnit, time.Duration(min(unitMeans*l.mean, float64(time.Hour))))
+}
