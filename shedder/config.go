@@ -20,9 +20,11 @@ type Config struct {
 	// Name is shown in errors: empty, or a name of ASCII letters, digits, '_',
 	// '-' and '.'.
 	Name string
-	// Policy is the admission law. It must not be shared between shedders, and
-	// nobody else may call it.
+	// Policy is the admission law; nil is a new [Adaptive]. It must not be shared
+	// between shedders, and nobody else may call it.
 	Policy Policy
+	// Adaptive are the settings of that Adaptive; not used with another Policy.
+	Adaptive AdaptiveConfig
 	// Mode says whether refusals are real; the default is On.
 	Mode Mode
 	// Guards are rails around the policy's decisions; the default is none.
@@ -49,6 +51,9 @@ func (c *Config) validate() error {
 	}
 	fault(c.Mode > Off, "Mode", uint8(c.Mode), "must be On, Observe or Off")
 	fault(c.Concurrency < 0 || c.Concurrency > maxConcurrency, "Concurrency", c.Concurrency, fmt.Sprintf("0 to %d", maxConcurrency))
+	if err := c.Adaptive.validate(); err != nil {
+		faults = append(faults, fmt.Errorf("%w: Config.Adaptive: %w", ErrInvalid, err))
+	}
 	g := &c.Guards
 	fault(g.FloorInFlight < 0, "Guards.FloorInFlight", g.FloorInFlight, "0 or more; 0 is none")
 	fault(!(g.FloorRate >= 0) || math.IsInf(g.FloorRate, 1), "Guards.FloorRate", g.FloorRate, "0 or more a second and finite; 0 is none")
@@ -83,8 +88,8 @@ func (s *Shedder) Config() Config {
 // all faults come at once. change may call the shedder, except for Tune itself.
 //
 // A higher Concurrency starts those who wait in [Shedder.Acquire] at once; a
-// lower one takes effect as promises are settled. Another Policy starts without
-// knowledge.
+// lower one takes effect as promises are settled. Changed settings of the
+// Adaptive keep what it has measured; another Policy starts without knowledge.
 func (s *Shedder) Tune(change func(*Config)) error {
 	if change == nil {
 		return fmt.Errorf("%w: Tune without a function", ErrInvalid)
@@ -97,21 +102,28 @@ func (s *Shedder) Tune(change func(*Config)) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	s.apply(&c)
-	return nil
+	return s.apply(&c)
 }
 
 // apply puts valid settings in force.
-func (s *Shedder) apply(c *Config) {
+func (s *Shedder) apply(c *Config) error {
+	adaptive, err := NewAdaptive(c.Adaptive)
+	if err != nil {
+		return err
+	}
 	now := s.Now()
 	guards := c.Guards // requests point to it: a new one each time, never changed
 	s.mu.Lock()
-	s.mu.cfg = *c
 	s.mu.guards = &guards
-	s.mu.policy = c.Policy
-	if c.Policy == nil {
-		s.mu.policy = open{}
+	switch {
+	case c.Policy != nil:
+		s.mu.policy, s.mu.adaptive = c.Policy, nil
+	case s.mu.adaptive == nil:
+		s.mu.policy, s.mu.adaptive = adaptive, adaptive
+	case c.Adaptive != s.mu.cfg.Adaptive:
+		err = s.mu.adaptive.Tune(c.Adaptive)
 	}
+	s.mu.cfg = *c
 	s.mu.rails.set(&guards)
 	for { // the kill switch may be thrown meanwhile
 		old := s.gate.Load()
@@ -123,10 +135,5 @@ func (s *Shedder) apply(c *Config) {
 	s.startLocked(s.mu.slots.tick(now))
 	s.renewBound()
 	s.mu.Unlock()
+	return err
 }
-
-// open is the policy that admits everything.
-type open struct{ Passive }
-
-// Admit admits.
-func (open) Admit(*Request) Verdict { return Verdict{} }

@@ -33,10 +33,11 @@ type Shedder struct {
 	mu struct {
 		spin.Mutex
 
-		cfg    Config
-		policy Policy
-		guards *Guards // immutable
-		rails  rails
+		cfg      Config
+		policy   Policy
+		adaptive *Adaptive // the policy, if it is the default one
+		guards   *Guards   // immutable
+		rails    rails
 
 		asking    bool // the policy is being called
 		panics    uint64
@@ -71,8 +72,7 @@ func New(c Config) (*Shedder, error) {
 	s.unit.Store(int64(leastUnit))
 	s.mu.learned.reset()
 	s.mu.slots.init()
-	s.apply(&c)
-	return s, nil
+	return s, s.apply(&c)
 }
 
 // Attach claims the shedder for one stage. A second call returns [ErrAttached].

@@ -15,7 +15,7 @@ const milli = time.Millisecond
 
 func TestNewReturnsAllFaultsAtOnce(t *testing.T) {
 	_, err := shedder.New(shedder.Config{
-		Name: "a b", Mode: 9, Concurrency: -1,
+		Name: "a b", Mode: 9, Concurrency: -1, Adaptive: shedder.AdaptiveConfig{FloorJobs: -1},
 		Guards: shedder.Guards{
 			FloorInFlight: -1, FloorRate: math.NaN(), MaxTarget: -1, MaxShare: 1.5, Baseline: -1, Exempt: []int{0, 8},
 		},
@@ -23,7 +23,7 @@ func TestNewReturnsAllFaultsAtOnce(t *testing.T) {
 	require.ErrorIs(t, err, shedder.ErrInvalid)
 	for _, field := range []string{
 		"Name", "Mode is 9", "Concurrency is -1: 0 to 1048576", "FloorInFlight is -1", "FloorRate is NaN", "MaxTarget",
-		"MaxShare is 1.5: a part from 0 to 1", "Baseline", "Exempt[1] is 8: a class from 0 to 7",
+		"MaxShare is 1.5: a part from 0 to 1", "Baseline", "FloorJobs", "Exempt[1] is 8: a class from 0 to 7",
 	} {
 		require.ErrorContains(t, err, field)
 	}
@@ -119,4 +119,66 @@ func TestPanickingPolicyAdmitsAndIsCounted(t *testing.T) {
 	s.Decide(r)
 	s.Undo(r)
 	require.EqualValues(t, 5, s.State(0).Panics)
+}
+
+func TestTheDefaultPolicyIsAdaptiveAndIsTunedLive(t *testing.T) {
+	s := newShedder(t, shedder.Config{})
+	now := time.Duration(0)
+	for range 100 {
+		now += milli
+		s.Decide(&shedder.Request{Now: now, Load: shedder.Load{Busy: 1, Concurrency: 1}})
+		s.Done(&shedder.Done{Now: now, N: 1, Service: milli, Shortest: milli, Longest: milli, Load: shedder.Load{Concurrency: 1}})
+	}
+	before := s.State(now)
+	require.Equal(t, "adaptive", before.Policy)
+	require.True(t, before.Warm)
+	require.InDelta(t, float64(milli), float64(before.Service), 1000)
+
+	require.NoError(t, s.Tune(func(c *shedder.Config) {
+		require.Nil(t, c.Policy)
+		c.Adaptive.TargetFactor = 20
+		c.Name = "other"
+	}))
+	after := s.State(now)
+	require.Equal(t, before.Service, after.Service, "what was measured is kept")
+	require.Greater(t, after.Target, 3*before.Target)
+	require.Equal(t, 20.0, s.Config().Adaptive.TargetFactor)
+}
+
+func TestTuneIsAllOrNothing(t *testing.T) {
+	s := newShedder(t, shedder.Config{Name: "a", Concurrency: 3, Guards: shedder.Guards{Exempt: []int{1}}})
+	before := s.Config()
+	err := s.Tune(func(c *shedder.Config) {
+		c.Mode = shedder.Off
+		c.Concurrency = -1
+		c.Adaptive.FloorJobs = -1
+		c.Guards.Exempt[0] = 2
+	})
+	require.ErrorIs(t, err, shedder.ErrInvalid)
+	require.ErrorContains(t, err, "Concurrency")
+	require.ErrorContains(t, err, "FloorJobs")
+	require.Equal(t, before, s.Config())
+	require.ErrorIs(t, s.Tune(nil), shedder.ErrInvalid)
+
+	var kept []int
+	require.NoError(t, s.Tune(func(c *shedder.Config) {
+		c.Mode = shedder.Observe
+		kept = []int{3}
+		c.Guards.Exempt = kept
+		require.Equal(t, "a", s.Config().Name, "change may call the shedder")
+	}))
+	kept[0] = 9
+	require.Equal(t, []int{3}, s.Config().Guards.Exempt)
+	require.Equal(t, shedder.Observe, s.State(0).Mode)
+
+	panicked := func() { _ = s.Tune(func(*shedder.Config) { panic("x") }) }
+	require.Panics(t, panicked)
+	require.NoError(t, s.Tune(func(*shedder.Config) {}), "a change that panics leaves no lock")
+
+	p := &script{}
+	require.NoError(t, s.Tune(func(c *shedder.Config) { c.Policy = p }))
+	s.Decide(&shedder.Request{})
+	require.Equal(t, 1, p.asked)
+	require.NoError(t, s.Tune(func(c *shedder.Config) { c.Policy = nil }))
+	require.Equal(t, "adaptive", s.State(0).Policy)
 }
