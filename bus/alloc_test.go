@@ -156,7 +156,7 @@ func TestAllocs_refuse(t *testing.T) {
 			start(b, s)
 			_ = s.RemoveHandler()
 		}},
-		{why: reason.Shed, c: bus.StageConfig{Admission: shed}, prepare: start},
+		{why: reason.Shed, c: bus.StageConfig{Shedder: shed.Shedder()}, prepare: start},
 		{
 			why: reason.Duplicate, c: bus.StageConfig{DedupWindow: 8}, e: bus.Envelope{Meta: &bus.Meta{Idempotency: "k"}},
 			prepare: func(b *bus.Bus, s *bus.Stage) {

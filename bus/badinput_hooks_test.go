@@ -15,6 +15,7 @@ import (
 	"github.com/sedabus/seda/bus"
 	"github.com/sedabus/seda/bustest"
 	"github.com/sedabus/seda/reason"
+	"github.com/sedabus/seda/shedder"
 )
 
 // misdeeds are what user code may do instead of returning.
@@ -159,30 +160,28 @@ func TestErrorsThatMisbehave(t *testing.T) {
 	}
 }
 
-// badAdmission answers with what is no reason, or not at all.
-type badAdmission struct{ answer func() bus.Verdict }
+// badPolicy answers with what is no reason, or not at all.
+type badPolicy struct {
+	shedder.Passive
 
-func (a *badAdmission) Admit(bus.Load) bus.Verdict { return a.answer() }
+	answer func() shedder.Verdict
+}
 
-func TestAdmissionsThatMisbehave(t *testing.T) {
+func (p *badPolicy) Admit(*shedder.Request) shedder.Verdict { return p.answer() }
+
+func TestPoliciesThatMisbehave(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
-		a := &badAdmission{func() bus.Verdict { return bus.Verdict{Reason: 250} }}
-		s := bustest.Stage(t, b, "s", bus.StageConfig{Admission: a}, acknowledge)
+		p := &badPolicy{answer: func() shedder.Verdict { return shedder.Verdict{Action: shedder.Refuse, Reason: 250} }}
+		s := bustest.Stage(t, b, "s", bus.StageConfig{Shedder: shell(t, p)}, acknowledge)
 		bustest.Start(t, b)
 		requireRefused(t, s.TryPublish(&bus.Envelope{}), "s", reason.Shed, bus.ErrShed)
-		a.answer = func() bus.Verdict { panic("no answer") }
+		p.answer = func() shedder.Verdict { panic("no answer") }
 		require.NoError(t, s.TryPublish(&bus.Envelope{}), "a panic admits")
 		synctest.Wait()
 		st := bustest.RequireBalanced(t, b)
 		requireRefusals(t, st.Refused, map[reason.Reason]uint64{reason.Shed: 1})
-		require.EqualValues(t, 1, st.Panics)
+		require.EqualValues(t, 1, s.ShedderState().Panics)
 	})
-	b := newBus(t, bus.Config{})
-	var none *badAdmission // a nil pointer in an interface
-	s := addStage(t, b, "s", bus.StageConfig{Admission: none}, acknowledge)
-	require.NoError(t, b.Start())
-	require.NoError(t, s.TryPublish(&bus.Envelope{}))
-	finish(t, b)
 }
 
 // hostileLog is a log handler that panics.

@@ -45,7 +45,7 @@ func TestOrderOfChecks(t *testing.T) {
 				}
 				shed := &bustest.Refuse{}
 				s := bustest.Stage(t, b, "s", bus.StageConfig{
-					Capacity: 1, Full: bus.Reject, Accepts: bus.TypeOf[int](), DedupWindow: 8, Admission: shed,
+					Capacity: 1, Full: bus.Reject, Accepts: bus.TypeOf[int](), DedupWindow: 8, Shedder: shed.Shedder(),
 				}, acknowledge)
 				s.Suspend(bus.Hold{})
 				bustest.Start(t, b)

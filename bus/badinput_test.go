@@ -75,13 +75,7 @@ var badSettings = map[string]struct {
 	"topic pull":      {bus.StageConfig{Delivery: bus.PubSub, Pull: true}, []string{"Pull", "pub/sub"}},
 	"letters to self": {bus.StageConfig{DeadLetterTo: "bad"}, []string{"DeadLetterTo", "bad"}},
 	"letters to none": {bus.StageConfig{DeadLetterTo: "gone"}, []string{"DeadLetterTo", "gone"}},
-	"admission func":  {bus.StageConfig{Admission: admitFunc(nil)}, []string{"Admission", "comparable"}},
 }
-
-// admitFunc is an Admission that cannot be compared.
-type admitFunc func(bus.Load) bus.Verdict
-
-func (f admitFunc) Admit(l bus.Load) bus.Verdict { return f(l) }
 
 func TestBadSettingsAreNamedAtRegistration(t *testing.T) {
 	for name, c := range badSettings {
@@ -175,17 +169,17 @@ func TestBadNames(t *testing.T) {
 func TestRegisteringAgain(t *testing.T) {
 	b := newBus(t, bus.Config{})
 	shed := &bustest.Refuse{}
-	c := bus.StageConfig{Capacity: 3, Admission: shed, Classes: []bus.Class{{Name: "a"}}}
+	c := bus.StageConfig{Capacity: 3, Shedder: shed.Shedder(), Classes: []bus.Class{{Name: "a"}}}
 	s := addStage(t, b, "s", c, nil)
 	again, err := b.Stage("s", c)
 	require.NoError(t, err)
 	require.Same(t, s, again)
 	for field, change := range map[string]func(*bus.StageConfig){
-		"Capacity":  func(c *bus.StageConfig) { c.Capacity = 4 },
-		"Admission": func(c *bus.StageConfig) { c.Admission = &bustest.Refuse{} },
-		"Classes":   func(c *bus.StageConfig) { c.Classes = nil },
-		"Retry":     func(c *bus.StageConfig) { c.Retry.MaxAttempts = 2 },
-		"Accepts":   func(c *bus.StageConfig) { c.Accepts = bus.TypeOf[int]() },
+		"Capacity": func(c *bus.StageConfig) { c.Capacity = 4 },
+		"Shedder":  func(c *bus.StageConfig) { c.Shedder = new(bustest.Refuse).Shedder() },
+		"Classes":  func(c *bus.StageConfig) { c.Classes = nil },
+		"Retry":    func(c *bus.StageConfig) { c.Retry.MaxAttempts = 2 },
+		"Accepts":  func(c *bus.StageConfig) { c.Accepts = bus.TypeOf[int]() },
 	} {
 		other := c
 		change(&other)

@@ -15,6 +15,7 @@ import (
 	"github.com/sedabus/seda/internal/names"
 	"github.com/sedabus/seda/internal/queue"
 	"github.com/sedabus/seda/reason"
+	"github.com/sedabus/seda/shedder"
 )
 
 // Bus owns stages, their life cycle and the account. Make one with New. All
@@ -28,6 +29,7 @@ type Bus struct {
 	chunks  *sync.Pool
 	arrs    *sync.Pool
 	waiters *sync.Pool
+	askings *sync.Pool
 
 	ids      atomic.Uint64
 	phase    atomic.Int32
@@ -53,9 +55,11 @@ type Bus struct {
 
 	mu struct {
 		sync.Mutex
-		holds  holds
-		report *Report
-		ending chan struct{} // closed when the shutdown's report is there
+		holds   holds
+		report  *Report
+		ending  chan struct{} // closed when the shutdown's report is there
+		sheds   bool          // some stage has a shedder
+		shedOff bool          // the kill switch
 	}
 }
 
@@ -84,7 +88,7 @@ func New(c Config) (*Bus, error) {
 	c.setDefaults()
 	b := &Bus{
 		cfg: c, clock: clock.New(), wake: make(chan struct{}, 1), cutNow: make(chan struct{}),
-		chunks: queue.NewShared[Envelope](), arrs: queue.NewShared[arrival](), waiters: newWaiters(),
+		chunks: queue.NewShared[Envelope](), arrs: queue.NewShared[arrival](), waiters: newWaiters(), askings: newAskings(),
 	}
 	b.epoch = b.clock.Wall(1).UnixNano() - 1
 	b.root, b.cancel = context.WithCancelCause(context.Background())
@@ -129,7 +133,10 @@ func (b *Bus) register(name string, c StageConfig) (*Stage, error) {
 	if err := old.checkLetterRing(name, c.DeadLetterTo); err != nil {
 		return nil, err
 	}
-	s := b.newStage(name, c, len(old.list))
+	s, err := b.newStage(name, c, len(old.list))
+	if err != nil {
+		return nil, err
+	}
 	if c.Delivery == PubSub {
 		s.mu.topic = newTopic(s)
 		b.permits.count(s, true)
@@ -137,6 +144,10 @@ func (b *Bus) register(name string, c StageConfig) (*Stage, error) {
 	next := &stageTable{byName: maps.Clone(old.byName), list: append(slices.Clone(old.list), s)}
 	next.byName[name] = s
 	b.stages.Store(next)
+	if s.shed != nil && !b.mu.sheds {
+		b.mu.sheds = true
+		b.setGates(gateShed, true)
+	}
 	return s, nil
 }
 
@@ -177,8 +188,15 @@ func (t *stageTable) checkLetterRing(name, to string) error {
 	return nil
 }
 
-func (b *Bus) newStage(name string, c StageConfig, index int) *Stage {
+func (b *Bus) newStage(name string, c StageConfig, index int) (*Stage, error) {
 	s := &Stage{bus: b, name: name, index: index, takes: c.Accepts}
+	var err error
+	if s.shed, err = b.shedderFor(name, &c); err != nil {
+		return nil, err
+	}
+	if s.shed != nil {
+		s.door = &door{}
+	}
 	m := &s.mu
 	m.cfg = c
 	m.pool = queue.NewPool[Envelope](b.chunks)
@@ -186,7 +204,7 @@ func (b *Bus) newStage(name string, c StageConfig, index int) *Stage {
 	m.batch = max(1, c.Batch)
 	m.minFree = int64(c.Capacity)
 	s.free.Store(int64(c.Capacity))
-	s.laneless.Store(c.Full == DropOldest)
+	s.laneless.Store(c.Full == DropOldest || s.shed != nil)
 	s.idle.Store(true)
 	s.slow.Store(true) // until it is known to be fast
 	s.info.Store(&stageInfo{full: c.Full, capacity: c.Capacity})
@@ -203,7 +221,24 @@ func (b *Bus) newStage(name string, c StageConfig, index int) *Stage {
 		m.pull = newPullState()
 	}
 	s.gates.Store(uint32(b.gatesFor(&c)))
-	return s
+	return s, nil
+}
+
+// shedderFor returns the new stage's shedder: its own, or one that
+// Config.NewShedder makes. b.mu is held.
+func (b *Bus) shedderFor(name string, c *StageConfig) (*shedder.Shedder, error) {
+	sh := c.Shedder
+	if sh == nil && b.cfg.NewShedder != nil && c.Delivery != PubSub {
+		b.contain("shedder", name, 0, func() { sh = b.cfg.NewShedder(name) })
+	}
+	if sh == nil {
+		return nil, nil //nolint:nilnil // none is wanted
+	}
+	if err := sh.Attach(); err != nil {
+		return nil, fmt.Errorf("%w: stage %q: Shedder: %w", ErrConflict, name, err)
+	}
+	sh.Kill(b.mu.shedOff)
+	return sh, nil
 }
 
 // gatesFor returns the gates of a new stage. b.mu is held.
@@ -219,10 +254,11 @@ func (b *Bus) gatesFor(c *StageConfig) gates {
 	set(b.mu.holds.any(), gatePaused)
 	set(c.Accepts != nil, gateAccepts)
 	set(c.DedupWindow > 0, gateDedup)
-	set(c.Admission != nil, gateAdmission)
+	set(b.mu.sheds, gateShed)
 	set(b.cfg.Journal != nil, gateJournal)
 	set(b.cfg.Tracer != nil, gateTracer)
 	set(c.NoHandler != NoHandlerHold, gateNoHandler)
+	set(c.ShedInside, gateShedInside)
 	return g
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/sedabus/seda/bustest"
 	"github.com/sedabus/seda/reason"
 	"github.com/sedabus/seda/retry"
+	"github.com/sedabus/seda/shedder"
 )
 
 // logBuffer is a place for log lines that is safe for concurrent use.
@@ -135,14 +136,14 @@ func TestB071_ZeroMeansTheDefault(t *testing.T) {
 	c := addStage(t, b, "zero", bus.StageConfig{}, nil).Config()
 	require.Equal(t, bus.StageConfig{
 		Capacity: 1024, Concurrency: 1, HopTimeout: 5 * time.Second, MaxWaiters: 10_000,
-		Retry: retry.Policy{MaxAttempts: 1}, Classes: c.Classes,
+		Retry: retry.Policy{MaxAttempts: 1, Budget: 0.1}, Classes: c.Classes,
 	}, c)
 	require.Empty(t, c.Classes)
 	pull := addStage(t, b, "pull", bus.StageConfig{Pull: true, Capacity: 7}, nil).Config()
 	require.Equal(t, 7, pull.MaxOutstanding)
 	require.Equal(t, bus.NoHandlerHold, pull.NoHandler)
 	waits := addStage(t, b, "waits", bus.StageConfig{Retry: retry.Policy{Kind: retry.Exponential}}, nil).Config().Retry
-	require.Equal(t, retry.Policy{MaxAttempts: 1, Kind: retry.Exponential, Base: 100 * time.Millisecond, Cap: time.Minute, Factor: 2}, waits)
+	require.Equal(t, retry.Policy{MaxAttempts: 1, Kind: retry.Exponential, Base: 100 * time.Millisecond, Cap: time.Minute, Factor: 2, Budget: 0.1}, waits)
 	bc := b.Config()
 	require.Equal(t, bus.LetterBounds{MaxCount: 10_000, MaxBytes: 64 << 20}, bc.DeadLetters)
 	require.Equal(t, 30*time.Second, bc.Grace)
@@ -228,7 +229,7 @@ func TestB097_RefusalsSayWhatToDo(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		shed := &bustest.Refuse{}
 		gate := bustest.NewGate()
-		orders := bustest.Stage(t, b, "orders", bus.StageConfig{Capacity: 2, Accepts: bus.TypeOf[int](), Admission: shed}, gate.Handler(nil))
+		orders := bustest.Stage(t, b, "orders", bus.StageConfig{Capacity: 2, Accepts: bus.TypeOf[int](), Shedder: shed.Shedder()}, gate.Handler(nil))
 		bustest.Stage(t, b, "idle", bus.StageConfig{NoHandler: bus.NoHandlerReject}, nil)
 		require.ErrorContains(t, orders.TryPublish(&bus.Envelope{Payload: 1}), "Start")
 		bustest.Start(t, b)
@@ -256,7 +257,7 @@ func TestB097_RefusalsSayWhatToDo(t *testing.T) {
 		time.Sleep(time.Second)
 		says(orders.TryPublish(&bus.Envelope{Payload: 1}), bus.ErrDropped, "newest", "drop-newest", "depth 2")
 		says(orders.TryPublish(&bus.Envelope{Payload: "1"}), bus.ErrType, `"orders"`, "string", "int")
-		shed.With(bus.Verdict{Reason: reason.Shed, Limit: 5, Value: 8, RetryAfter: time.Second})
+		shed.With(shedder.Verdict{Reason: reason.Shed, Limit: 5, Value: 8, RetryAfter: time.Second})
 		says(orders.TryPublish(&bus.Envelope{Payload: 1}), bus.ErrShed, `"orders"`, "8", "5", "1s")
 		says(b.Publish(t.Context(), "ordres", &bus.Envelope{}), bus.ErrNoStage, `"ordres"`, "registered")
 		says(b.Publish(t.Context(), "idle", &bus.Envelope{}), bus.ErrNoHandler, `"idle"`, "Handle")

@@ -55,7 +55,7 @@ func busyBus(t *testing.T) *bus.Bus {
 	})
 	retries := retry.Policy{MaxAttempts: 3, Kind: retry.Exponential, Base: time.Minute}
 	gate := bustest.NewGate()
-	ok := bustest.Stage(t, b, "ok", bus.StageConfig{Concurrency: 4, DedupWindow: 10, Admission: &bustest.Refuse{}}, caseAck)
+	ok := bustest.Stage(t, b, "ok", bus.StageConfig{Concurrency: 4, DedupWindow: 10, Shedder: new(bustest.Refuse).Shedder()}, caseAck)
 	fails := bustest.Stage(t, b, "fails", bus.StageConfig{Retry: retries, Order: bus.ByKey}, func(context.Context, *bus.Envelope) error { return assert.AnError })
 	lost := bustest.Stage(t, b, "lost", bus.StageConfig{}, func(context.Context, *bus.Envelope) error { panic("lost") })
 	hangs := bustest.Stage(t, b, "hangs", bus.StageConfig{Capacity: 1, HandlerTimeout: time.Hour}, gate.Handler(nil))
@@ -191,7 +191,7 @@ func TestB011_EveryEndCallsBackOnce(t *testing.T) {
 		{name: "evicted", config: bus.StageConfig{NoHandler: hold, Full: bus.DropOldest}, end: bus.Dropped, why: reason.Evicted},
 		{name: "reject", config: bus.StageConfig{NoHandler: hold, Full: bus.Reject}, refused: true, why: reason.Full},
 		{name: "drop newest", config: bus.StageConfig{NoHandler: hold, Full: bus.DropNewest}, refused: true, why: reason.Newest},
-		{name: "shed", config: bus.StageConfig{Admission: refuse}, handler: caseAck, refused: true, why: reason.Shed},
+		{name: "shed", config: bus.StageConfig{Shedder: refuse.Shedder()}, handler: caseAck, refused: true, why: reason.Shed},
 		{name: "shutdown", config: bus.StageConfig{NoHandler: hold, Capacity: 1 << 20}, end: bus.Abandoned, why: reason.Shutdown},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -119,6 +119,9 @@ func (s *Stage) finishLocked(ex *executor, now int64) {
 	m.count.delivered += ex.tally.delivered
 	m.count.end[0].completed += ex.tally.completed[0]
 	m.count.end[1].completed += ex.tally.completed[1]
+	if s.shed != nil && ex.working && ex.tally.delivered > 0 {
+		ex.feedLocked(now)
+	}
 	ex.tally = tally{}
 	if !ex.working {
 		return
@@ -311,6 +314,9 @@ func (s *Stage) startClaimLocked(ex *executor, now int64) {
 	ex.size, ex.released, ex.counted = c.Size(), 0, 0
 	ex.single = ex.size == 1
 	ex.start, ex.waited = now, max(0, now-c.Items[c.Rd].entered)
+	if s.shed != nil {
+		ex.least = max(0, now-c.Items[c.N-1].entered)
+	}
 	if !ex.timed {
 		m.wait.Add(ex.waited, uint64(ex.size))
 	}

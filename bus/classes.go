@@ -117,6 +117,18 @@ func (l *lanes) evict(p *queue.Pool[Envelope], victim *Envelope) bool {
 	return false
 }
 
+// removeNewest takes the newest envelope of the lowest class below class that
+// was published to the stage and never started.
+func (l *lanes) removeNewest(p *queue.Pool[Envelope], class int, victim *Envelope) bool {
+	for i := len(l.q) - 1; i > class; i-- {
+		if l.q[i].RemoveLast(p, victim, func(e *Envelope) bool { return e.flags&(flagHopped|flagRequeued|flagLetter|flagRedriven) == 0 }) {
+			l.n--
+			return true
+		}
+	}
+	return false
+}
+
 // putBack returns unstarted envelopes to the front of their class; a claim is
 // of one class.
 func (l *lanes) putBack(p *queue.Pool[Envelope], c *chunk, a, b int) {

@@ -8,6 +8,7 @@ import (
 
 	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/internal/names"
+	"github.com/sedabus/seda/shedder"
 )
 
 // Config configures a Bus. The zero value is valid; every zero field means its
@@ -34,6 +35,10 @@ type Config struct {
 	Journal Journal
 	// Tracer sees publishes and handler calls; nil is none.
 	Tracer Tracer
+	// NewShedder makes the shedder of each stage that is registered without one
+	// of its own; a nil result is none, and so is a nil NewShedder. It is called
+	// with the registry locked and must not call the bus. See shedder.Default.
+	NewShedder func(stage string) *shedder.Shedder
 }
 
 // LetterBounds bounds the dead-letter store; whichever bound is reached first

@@ -54,9 +54,15 @@ func (b *Bus) isInside(ctx context.Context) bool {
 func (ex *executor) callTimed(e *Envelope) error {
 	s := ex.stage
 	now := s.bus.clock.Tick()
-	if e.deadline != 0 && s.bus.expired(e.deadline, now) {
-		ex.tally.delivered--
-		return errExpiredAtStart
+	if e.deadline != 0 {
+		if s.bus.expired(e.deadline, now) {
+			ex.tally.delivered--
+			return errExpiredAtStart
+		}
+		if s.shed != nil && s.doomed(e, now) {
+			ex.tally.delivered--
+			return errDoomed
+		}
 	}
 	limit := ex.timeLimit(e, now)
 	ctx := ex.ctx
@@ -99,6 +105,7 @@ func (ex *executor) timeLimit(e *Envelope, now int64) time.Duration {
 var (
 	errHandlerTimeout = &causeError{"bus: handler timeout or deadline passed", context.DeadlineExceeded}
 	errExpiredAtStart = &causeError{"bus: deadline passed before the start", ErrExpired}
+	errDoomed         = &causeError{"bus: the deadline cannot be met any more", ErrExpired}
 	errCanceledByID   = &causeError{"bus: delivery cancelled by id", context.Canceled}
 	errBusClosed      = &causeError{"bus: closed", ErrClosed}
 	errNilContext     = &causeError{"the context must not be nil", ErrInvalid}
@@ -204,6 +211,8 @@ func judgeKnown(err error) (judgement, bool) {
 		switch e {
 		case errExpiredAtStart:
 			return judgement{do: judgeDrop, why: reason.Expired}, true
+		case errDoomed:
+			return judgement{do: judgeDrop, why: reason.Doomed}, true
 		case errCanceledByID:
 			return judgement{do: judgeDrop, why: reason.Canceled}, true
 		}

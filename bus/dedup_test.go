@@ -15,6 +15,7 @@ import (
 	"github.com/sedabus/seda/bustest"
 	"github.com/sedabus/seda/reason"
 	"github.com/sedabus/seda/retry"
+	"github.com/sedabus/seda/shedder"
 )
 
 func keyed(key string) *bus.Envelope { return &bus.Envelope{Meta: &bus.Meta{Idempotency: key}} }
@@ -106,7 +107,7 @@ func TestDedupForgetsWhatWasRefused(t *testing.T) {
 		},
 		"shed": {
 			func(_ *bus.Bus, _ *bus.Stage, r *bustest.Refuse) { r.Shed() },
-			func(_ *bus.Bus, _ *bus.Stage, r *bustest.Refuse) { r.With(bus.Verdict{}) },
+			func(_ *bus.Bus, _ *bus.Stage, r *bustest.Refuse) { r.With(shedder.Verdict{}) },
 			bus.ErrShed,
 		},
 		"paused": {
@@ -124,7 +125,7 @@ func TestDedupForgetsWhatWasRefused(t *testing.T) {
 			bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 				r := &bustest.Refuse{}
 				s := bustest.Stage(t, b, "s", bus.StageConfig{
-					DedupWindow: 10, Capacity: 2, Full: bus.Reject, Admission: r, NoHandler: bus.NoHandlerReject,
+					DedupWindow: 10, Capacity: 2, Full: bus.Reject, Shedder: r.Shedder(), NoHandler: bus.NoHandlerReject,
 				}, acknowledge)
 				bustest.Start(t, b)
 				c.refuse(b, s, r)

@@ -70,13 +70,20 @@ func (r *reservations) giveBack() {
 }
 
 // takePlaces takes up to n free places, without a lock.
-func (s *Stage) takePlaces(n int) int { return s.takeAtLeast(1, n) }
+func (s *Stage) takePlaces(n int) int { return s.takeLeaving(0, 1, n) }
 
 // takeAtLeast takes up to n free places, or none if there are fewer than least.
-func (s *Stage) takeAtLeast(least, n int) int {
+func (s *Stage) takeAtLeast(least, n int) int { return s.takeLeaving(0, least, n) }
+
+// takeForHops is takeAtLeast for hops, which stop at the shedder's bound.
+func (s *Stage) takeForHops(least, n int) int { return s.takeLeaving(s.slack.Load(), least, n) }
+
+// takeLeaving takes up to n free places but leaves slack of them, or none if
+// that makes fewer than least.
+func (s *Stage) takeLeaving(slack int64, least, n int) int {
 	for {
 		free := s.free.Load()
-		k := min(int64(n), free)
+		k := min(int64(n), free-slack)
 		if k < int64(least) {
 			return 0
 		}
@@ -93,7 +100,7 @@ func (s *Stage) lotFor(n int) int {
 	if s.slow.Load() || s.idle.Load() {
 		return 1
 	}
-	return max(1, min(n, wakeLot, s.info.Load().capacity/4))
+	return max(1, min(n, wakeLot, (s.info.Load().capacity-int(s.slack.Load()))/4))
 }
 
 // wakeLot is the usual size of such a lot.
@@ -143,7 +150,7 @@ func (e *edge) wantRoom(lot int) bool {
 	if !e.want.Swap(true) {
 		e.to.upstream.wanting.Add(1)
 	}
-	return e.to.free.Load() < int64(lot)
+	return e.to.hopRoom() < int64(lot)
 }
 
 // tellRoomLocked notes the upstream stages that wait for room here.
@@ -151,7 +158,7 @@ func (s *Stage) tellRoomLocked() {
 	if s.upstream.wanting.Load() == 0 {
 		return
 	}
-	if s.free.Load() >= int64(s.lotFor(wakeLot)) {
+	if s.hopRoom() >= int64(s.lotFor(wakeLot)) {
 		s.tellUpstreamLocked()
 	}
 }
@@ -219,9 +226,9 @@ func (s *Stage) reservePlace(ex *executor, to *Stage, n int) bool {
 	}
 	if r.spare == 0 {
 		lot := to.lotFor(n)
-		got := to.takeAtLeast(lot, n)
+		got := to.takeForHops(lot, n)
 		if got == 0 && !s.edgeLocked(to).wantRoom(lot) {
-			got = to.takeAtLeast(lot, n)
+			got = to.takeForHops(lot, n)
 		}
 		r.held += got
 		r.spare += got
@@ -259,7 +266,7 @@ func (s *Stage) allowedOne(ex *executor, e *Envelope, force bool) int {
 // openLocked says whether one more envelope may be started for the edge: while
 // nobody waits and there is room, or up to the egress cap.
 func (e *edge) openLocked() bool {
-	return (e.parked <= 0 && e.to.free.Load() > 0) || e.parked+e.starting < e.from.mu.cfg.egressCap()
+	return (e.parked <= 0 && e.to.hopRoom() > 0) || e.parked+e.starting < e.from.mu.cfg.egressCap()
 }
 
 // leaveWayLocked ends what allowedOne has begun.
@@ -370,7 +377,7 @@ func (s *Stage) inCycle() bool {
 func (s *Stage) mayExceedLocked() bool {
 	to := s.blockedOn.Load()
 	return to != nil && s.mu.active == 0 &&
-		(s.mu.arrivals.Len() > 0 || (s.free.Load() <= 0 && s.parkedFor(to) < s.mu.cfg.egressCap()))
+		(s.mu.arrivals.Len() > 0 || (s.hopRoom() <= 0 && s.parkedFor(to) < s.mu.cfg.egressCap()))
 }
 
 // unjam moves one envelope in the cycle of full stages that s belongs to.

@@ -74,6 +74,7 @@ const (
 	flagRedriven                    // came back from the dead-letter store
 	flagLetter                      // is a dead letter in a dead-letter stage
 	flagRecovered                   // replayed from a journal
+	flagHopped                      // came from another stage
 )
 
 type disp uint8
@@ -217,7 +218,7 @@ func timedFlag(e *Envelope) flags {
 func (e *Envelope) hop() {
 	e.Slip = e.Slip.rest()
 	e.attempt, e.failures = 0, 0
-	e.flags &= keepFlags
+	e.flags = e.flags&keepFlags | flagHopped
 	if e.Meta != nil && e.Meta.rekey != nil {
 		m := *e.Meta
 		e.Key, m.rekey = *m.rekey, nil

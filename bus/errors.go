@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sedabus/seda/reason"
+	"github.com/sedabus/seda/shedder"
 )
 
 // Sentinels for errors.Is. Every refusal of a publish matches ErrRejected and
@@ -78,6 +79,8 @@ type RejectedError struct {
 	Reason          reason.Reason // why
 	Policy          FullPolicy    // the stage's full policy
 	Capacity, Depth int           // of the stage; 0 if it does not exist
+	At              string        // shed: the stage whose shedder refused; Stage itself, or a later one of the slip
+	Rule            shedder.Rule  // shed: which of its rules decided
 	Limit, Value    float64       // shed: the limit that decided and the value it was compared with
 	RetryAfter      time.Duration // a hint: when to try again; 0 is unknown
 	Cause           error         // a further error that errors.Is matches, such as the context's; may be nil
@@ -91,7 +94,7 @@ func (e *RejectedError) Error() string {
 	case reason.Full, reason.Newest:
 		fmt.Fprintf(&b, ": depth %d of capacity %d, full policy %s; raise Capacity or Concurrency, or publish less", e.Depth, e.Capacity, e.Policy)
 	case reason.Shed, reason.ShedDeadline, reason.Rate:
-		fmt.Fprintf(&b, ": %.4g over the limit %.4g, retry after %v", e.Value, e.Limit, e.RetryAfter)
+		e.describeShed(&b)
 	case reason.NoStage:
 		b.WriteString(": no stage of that name is registered")
 	case reason.Closed:
@@ -112,6 +115,18 @@ func (e *RejectedError) Error() string {
 		fmt.Fprintf(&b, ": %v", e.Cause)
 	}
 	return b.String()
+}
+
+// describeShed says which rule of which stage decided, against what.
+func (e *RejectedError) describeShed(b *strings.Builder) {
+	fmt.Fprintf(b, " by rule %q", string(e.Rule))
+	if e.At != e.Stage && e.At != "" {
+		fmt.Fprintf(b, " of stage %q on its way", e.At)
+	}
+	fmt.Fprintf(b, ": %.4g against the limit %.4g", e.Value, e.Limit)
+	if e.RetryAfter > 0 {
+		fmt.Fprintf(b, ", retry after %v", e.RetryAfter)
+	}
 }
 
 // Is matches ErrRejected, the reason's sentinel and, for shed_deadline,
@@ -152,6 +167,7 @@ type outcome struct {
 	kind  outcomeKind
 	delay time.Duration
 	why   string
+	shed  bool // the stage's shedder refuses a retry
 }
 
 type outcomeKind uint8
@@ -192,20 +208,25 @@ func DeadLetter(why string) error { return &outcome{kind: outLetter, why: why} }
 // Dropped with the reason discarded, without dead letter.
 func Discard(why string) error { return &outcome{kind: outDiscard, why: why} }
 
-// outcomeOf returns what a handler's error asks for. Methods of that error run,
-// so no lock may be held; one that panics leaves a plain nack.
-func (s *Stage) outcomeOf(err error) (o outcome) {
+// outcomeOf returns what a handler's error for e asks for. Methods of that
+// error run, and maybe the shedder, so no lock may be held; one that panics
+// leaves a plain nack.
+func (s *Stage) outcomeOf(e *Envelope, err error) (o outcome) {
 	switch known := err.(type) { //nolint:errorlint // a shortcut for those of the bus
 	case nil:
 		return o
 	case *outcome:
-		return *known
+		o = *known
+	default:
+		s.bus.contain("error", s.name, 0, func() {
+			if found, ok := errors.AsType[*outcome](err); ok {
+				o = *found
+			}
+		})
 	}
-	s.bus.contain("error", s.name, 0, func() {
-		if found, ok := errors.AsType[*outcome](err); ok {
-			o = *found
-		}
-	})
+	if gates(s.gates.Load())&gateShedInside != 0 && (o.kind == outNack || o.kind == outRetry) {
+		o.shed = s.shedInside(e) != reason.None
+	}
 	return o
 }
 

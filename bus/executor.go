@@ -9,6 +9,7 @@ import (
 
 	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/internal/invariant"
+	"github.com/sedabus/seda/shedder"
 )
 
 // executor is a goroutine at work for one stage. It is started on demand, at
@@ -59,6 +60,8 @@ type executor struct {
 	released  int    // places given back so far
 	counted   int    // envelopes no longer in stage.mu.claimed
 	resv      reservations
+	fed       shedder.Done // what the shedder is to be told of the last claim
+	least     int64        // how long the claim's last envelope had waited
 	tally     tally
 	permitRun int // claims since the permit was taken
 }
@@ -66,6 +69,7 @@ type executor struct {
 // tally is what an executor has done since it last held the lock.
 type tally struct {
 	delivered uint64
+	failed    uint64
 	hopped    uint64
 	completed [2]uint64
 }
@@ -190,6 +194,9 @@ func (ex *executor) next() bool {
 	now := s.bus.clock.Touch()
 	s.mu.Lock()
 	s.finishLocked(ex, now)
+	if ex.fed.N > 0 {
+		ex.tellShedderLocked()
+	}
 	ok := !s.mustYieldLocked(ex) && s.claimLocked(ex, now, false)
 	if !ok {
 		s.retireLocked(ex)
@@ -351,6 +358,9 @@ func (s *Stage) unlockAndStart() { s.unlockAndStartAfter(false) }
 // stage that waits for it comes before this one.
 func (s *Stage) unlockAndStartAfter(permit bool) {
 	var grant *Stage
+	if s.shed != nil {
+		s.boundHopsLocked()
+	}
 	if permit {
 		grant = s.bus.permits.release(s)
 	}
@@ -459,12 +469,13 @@ func (ex *executor) refused(e *Envelope, err error) (again bool) {
 			return false // it was done in spite of that
 		}
 	}
-	o := s.outcomeOf(err)
+	o := s.outcomeOf(e, err)
 	s.mu.Lock()
 	if ex.claim.Load()&claimLost != 0 {
 		s.mu.Unlock()
 		return false // abandoned meanwhile
 	}
+	ex.tally.failed++
 	again = s.refuseLocked(ex, e, err, o, canceled) // unlocks
 	if again && e.attempt%againYield == 0 {
 		runtime.Gosched()

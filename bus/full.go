@@ -335,6 +335,7 @@ type snapshot struct {
 }
 
 const (
+	shedSnapshots = 4
 	snapshotAge   = 10e6 // nanoseconds
 	snapshotCheck = 64   // refusals between two looks at the clock
 )
@@ -356,22 +357,20 @@ func (s *Stage) refusal(why reason.Reason, cause error) error {
 		e.Cause = cause
 		return e
 	}
-	return s.snapshotOf(why, &Verdict{})
+	return s.snapshotOf(why)
 }
 
-// snapshotOf returns the shared error of a reason. v's limit and hint are
-// always those of the call, its value may be that of another one.
-func (s *Stage) snapshotOf(why reason.Reason, v *Verdict) error {
+// snapshotOf returns the shared error of a reason.
+func (s *Stage) snapshotOf(why reason.Reason) error {
 	snap := &s.snapshots[why]
 	now := s.bus.clock.Coarse()
 	if snap.n.Add(1)%snapshotCheck == 0 {
 		now = s.bus.clock.Tick() // nobody else may be looking at it
 	}
-	if e := snap.err.Load(); e != nil && now-snap.at.Load() < snapshotAge && e.Limit == v.Limit && e.RetryAfter == v.RetryAfter {
+	if e := snap.err.Load(); e != nil && now-snap.at.Load() < snapshotAge {
 		return e
 	}
 	e := s.describe(why)
-	e.Limit, e.Value, e.RetryAfter = v.Limit, v.Value, v.RetryAfter
 	snap.at.Store(now)
 	snap.err.Store(e)
 	return e

@@ -14,6 +14,7 @@ import (
 	"github.com/sedabus/seda/bustest"
 	"github.com/sedabus/seda/reason"
 	"github.com/sedabus/seda/retry"
+	"github.com/sedabus/seda/shedder"
 )
 
 // waitFor publishes in the background and returns where the verdict will come.
@@ -336,12 +337,12 @@ func TestFirstCheckThatFailsCounts(t *testing.T) {
 		refuse := &bustest.Refuse{}
 		refuse.Shed()
 		s := bustest.Stage(t, b, "s", bus.StageConfig{
-			Capacity: 1, Full: bus.Reject, DedupWindow: 10, Admission: refuse, Accepts: bus.TypeOf[string](), NoHandler: bus.NoHandlerHold,
+			Capacity: 1, Full: bus.Reject, DedupWindow: 10, Shedder: refuse.Shedder(), Accepts: bus.TypeOf[string](), NoHandler: bus.NoHandlerHold,
 		}, nil)
 		e := &bus.Envelope{Payload: 1, Meta: &bus.Meta{Idempotency: "k"}}
 		e.SetDeadline(time.Now().Add(-time.Second))
 		fillUp := func() {
-			refuse.With(bus.Verdict{})
+			refuse.With(shedder.Verdict{})
 			require.NoError(t, s.TryPublish(&bus.Envelope{Payload: "x", Meta: &bus.Meta{Idempotency: "k"}}))
 			refuse.Shed()
 		}
@@ -352,7 +353,7 @@ func TestFirstCheckThatFailsCounts(t *testing.T) {
 			{reason.Paused, t.Context(), func(b *bus.Bus, _ *bus.Stage) { b.Resume("") }},
 			{reason.Expired, t.Context(), func(*bus.Bus, *bus.Stage) { e.SetDeadline(time.Time{}) }},
 			{reason.Duplicate, t.Context(), func(*bus.Bus, *bus.Stage) { e.Meta = nil }},
-			{reason.Shed, t.Context(), func(*bus.Bus, *bus.Stage) { refuse.With(bus.Verdict{}) }},
+			{reason.Shed, t.Context(), func(*bus.Bus, *bus.Stage) { refuse.With(shedder.Verdict{}) }},
 			{reason.Full, t.Context(), func(*bus.Bus, *bus.Stage) {}},
 		} {
 			before := readStage(s)

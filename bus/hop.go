@@ -56,7 +56,7 @@ func (s *Stage) arrive(from *Stage, c *chunk, a, b, reserved int, lettered *int)
 
 // takesAll says whether no hop can be refused.
 func (s *Stage) takesAll() bool {
-	return gates(s.gates.Load())&(gateAccepts|gateNoHandler) == 0
+	return gates(s.gates.Load())&(gateAccepts|gateNoHandler|gateShedInside) == 0
 }
 
 // refusesHop returns why e cannot enter, or None.
@@ -67,6 +67,9 @@ func (s *Stage) refusesHop(e *Envelope) reason.Reason {
 	}
 	if g&gateNoHandler != 0 {
 		return reason.NoHandler
+	}
+	if g&gateShedInside != 0 {
+		return s.shedInside(e)
 	}
 	return reason.None
 }
@@ -136,17 +139,17 @@ func (s *Stage) placeForHopLocked(victims *[]Envelope) bool {
 	if m.arrivals.Len() > 0 || m.closed {
 		return false
 	}
-	if s.free.Add(-1) >= 0 {
+	if s.free.Add(-1) >= s.slack.Load() {
 		return true
 	}
 	s.free.Add(1)
 	if len(m.lanes) > 0 {
 		s.revokeLanesLocked()
-		if s.takePlaces(1) == 1 {
+		if s.takeForHops(1, 1) == 1 {
 			return true
 		}
 	}
-	if m.cfg.Full == DropOldest {
+	if m.cfg.Full == DropOldest && s.free.Load() <= 0 {
 		var victim Envelope
 		if s.evictLocked(&victim) {
 			*victims = append(*victims, victim)
@@ -198,7 +201,7 @@ func (s *Stage) addParked(to *Stage, n int) {
 func (s *Stage) feedArrivalsLocked() {
 	m := &s.mu
 	for m.arrivals.Len() > 0 && !m.closed {
-		if s.free.Add(-1) < 0 {
+		if s.free.Add(-1) < s.slack.Load() {
 			s.free.Add(1)
 			if !s.mayEscapeLocked() {
 				return

@@ -302,7 +302,7 @@ func TestHopIgnoresPauseAndShutdown(t *testing.T) {
 		gate := bustest.NewGate()
 		refuse := &bustest.Refuse{}
 		a := bustest.Stage(t, b, "a", bus.StageConfig{}, gate.Handler(nil))
-		bustest.Stage(t, b, "b", bus.StageConfig{Admission: refuse}, ack)
+		bustest.Stage(t, b, "b", bus.StageConfig{Shedder: refuse.Shedder()}, ack)
 		bustest.Start(t, b)
 		var ends endLog
 		publish(t, a, bus.Via("b"), ends.done, 1, 2)

@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/sedabus/seda/reason"
+	"github.com/sedabus/seda/shedder"
 )
 
 // Publish puts a copy of e into the stage. Nil means accepted: e's Result
@@ -15,7 +16,7 @@ import (
 //
 // Checks are made in this order and the first that fails counts: arguments,
 // closed, payload type, context over, not started or paused, deadline,
-// duplicate, admission, room.
+// duplicate, shedder, room.
 func (s *Stage) Publish(ctx context.Context, e *Envelope) error {
 	if ctx == nil || e == nil {
 		return s.refuse(reason.Invalid, nilArgument(ctx, e))
@@ -181,26 +182,33 @@ func (s *Stage) publishSlow(ctx context.Context, e *Envelope, par *parent) error
 	if err != nil {
 		return err
 	}
-	if err := s.ask(&v, g); err != nil {
-		undo()
-		return err
+	var asked *asking
+	if g&gateShed != 0 {
+		if asked, err = s.ask(&v, par); err != nil {
+			undo()
+			return err
+		}
 	}
 	if g&gateTracer != 0 {
 		v = s.tracePublish(v)
 	}
 	if g&gateNoHandler != 0 {
 		if done, err := s.publishUnhandled(&v, par); done {
+			asked.settle(s.bus, err == nil)
 			if err != nil {
 				undo()
 			}
 			return err
 		}
 	}
-	if g&gateJournal != 0 {
+	if asked != nil && asked.pushOut >= 0 && !s.pushOut(asked.pushOut) {
+		err = s.refuseShed(&shedder.Verdict{Rule: shedder.RuleBound}, s) // others were quicker
+	} else if g&gateJournal != 0 {
 		err = s.enterJournaled(ctx, v, par)
 	} else {
 		err = s.enter(ctx, &v, par)
 	}
+	asked.settle(s.bus, err == nil)
 	if err != nil {
 		undo()
 	}
@@ -249,16 +257,6 @@ func (s *Stage) checkKey(e *Envelope, g gates) (undo func(), err error) {
 		s.mu.dedup.Forget(key)
 		s.mu.Unlock()
 	}, nil
-}
-
-// ask asks the admission.
-func (s *Stage) ask(e *Envelope, g gates) error {
-	if g&gateAdmission != 0 {
-		if v := s.admission(e); v.Reason != reason.None {
-			return s.refuseShed(v)
-		}
-	}
-	return nil
 }
 
 func (s *Stage) accepts(payload any) bool {

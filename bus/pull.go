@@ -296,7 +296,7 @@ var errLeaseLapsed = &causeError{"bus: lease lapsed", ErrLeaseExpired}
 // settle ends the lease with what err says.
 func (l *Lease) settle(err error) error {
 	s := l.stage
-	o := s.outcomeOf(err)
+	o := s.outcomeOf(&l.env, err)
 	s.mu.Lock()
 	switch l.state {
 	case leaseSettled:
@@ -329,6 +329,9 @@ func (s *Stage) settleLeaseLocked(l *Lease, err error, o outcome) {
 	s.bus.timers.remove(l.expires)
 	delete(m.pull.out, l.env.id)
 	m.svc.Add(now-l.start, 1)
+	if s.shed != nil {
+		defer s.shed.Done(s.leaseDoneLocked(l, now, err)) // without the lock
+	}
 	e := l.env // the consumer may still read its own
 	if l.state == leaseLapsed {
 		e.flags |= flagRedelive

@@ -86,6 +86,9 @@ func (s *Stage) judgeLocked(e *Envelope, err error, o outcome, canceled bool) ju
 		m.count.nacked++
 		return judgement{do: judgeLetter, why: reason.Handler}
 	case outRetry:
+		if o.shed {
+			return judgement{do: judgeLetter, why: reason.Shed}
+		}
 		return s.retryLocked(e, o.delay)
 	case outNack:
 	}
@@ -103,6 +106,12 @@ func (s *Stage) judgeLocked(e *Envelope, err error, o outcome, canceled bool) ju
 	}
 	if int(e.failures) >= allowed {
 		return judgement{do: judgeLetter, why: reason.Attempts}
+	}
+	if o.shed {
+		return judgement{do: judgeLetter, why: reason.Shed}
+	}
+	if !s.mayRetryLocked(s.bus.clock.Coarse()) {
+		return judgement{do: judgeLetter, why: reason.RetryBudget}
 	}
 	delay := p.Delay(int(e.failures), s.lastDelay(e), s.randomFor(e))
 	return s.retryLocked(e, delay)

@@ -13,6 +13,7 @@ import (
 	"github.com/sedabus/seda/internal/spin"
 	"github.com/sedabus/seda/internal/stat"
 	"github.com/sedabus/seda/reason"
+	"github.com/sedabus/seda/shedder"
 )
 
 // Handler handles one envelope. It returns nil to acknowledge it or an error
@@ -43,10 +44,11 @@ const (
 	gatePaused
 	gateAccepts
 	gateDedup
-	gateAdmission
+	gateShed // some stage has a shedder
 	gateJournal
 	gateTracer
 	gateNoHandler
+	gateShedInside
 )
 
 // gatesOfBus are set and cleared for all stages at once.
@@ -72,11 +74,16 @@ type Stage struct {
 	info      atomic.Pointer[stageInfo]
 	// upstream are the edges into this stage.
 	upstream upstreams
+	shed     *shedder.Shedder // immutable; nil is none
+	door     *door            // beside it
+	// slack is by how many places hops stop short of the capacity.
+	slack atomic.Int64
 
-	_ [64]byte
+	_ [40]byte
 
 	refused   [reason.Count]atomic.Uint64
 	snapshots [reason.Count]snapshot
+	shedSnaps [shedSnapshots]snapshot // by the stage whose shedder refused
 	panicLog  logLimit
 	// Guarded by Bus.permits.mu.
 	permits      int  // held
@@ -154,6 +161,7 @@ type stageMu struct {
 	execs []*executor   // at work
 	idle  []*executor   // kept for the next burst
 	per   time.Duration // service time of the last claim's envelopes
+	again float64       // retries that an overloaded stage may still make
 	wait  stat.Histogram
 	svc   stat.Histogram
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sedabus/seda/internal/names"
 	"github.com/sedabus/seda/internal/queue"
 	"github.com/sedabus/seda/retry"
+	"github.com/sedabus/seda/shedder"
 )
 
 // StageConfig configures a stage. The zero value is valid; every zero field
@@ -77,9 +78,15 @@ type StageConfig struct {
 	Lease time.Duration
 	// ExactTiming reads the clock for every envelope instead of every chunk.
 	ExactTiming bool
-	// Admission is asked at each new itinerary's admission, such as a shedder;
-	// nil is none. Its type must be comparable, such as a pointer.
-	Admission Admission
+	// Shedder decides at the door which new itineraries are let in: those that
+	// are published here, and those published elsewhere whose slip leads here.
+	// It serves this stage only. Default nil: Config.NewShedder is asked for
+	// one. Its settings are its own: see Shedder.Tune.
+	Shedder *shedder.Shedder
+	// ShedInside asks the Shedder about arriving hops and about retries, too:
+	// those that it refuses become dead letters with the reason shed. Default
+	// off: work under way finishes. Needs a Shedder.
+	ShedInside bool
 }
 
 // Delivery is how a stage hands envelopes out.
@@ -262,7 +269,6 @@ func (c *StageConfig) validate(stage string) error {
 		checkEnum(where, "Full", c.Full, DropOldest),
 		checkEnum(where, "Order", c.Order, InOrder),
 		checkEnum(where, "NoHandler", c.NoHandler, NoHandlerHold),
-		checkComparable(where, "Admission", c.Admission),
 	}
 	if err := c.Retry.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("%w: %s: Retry: %w", ErrInvalid, where, err))
@@ -320,6 +326,8 @@ func (c *StageConfig) validateMix(where string) []error {
 	add(c.Delivery == PubSub && c.Concurrency > 1, "Concurrency", c.Concurrency, "a pub/sub stage fans out one chunk at a time; set it on the subscribers")
 	add(!c.Pull && c.MaxOutstanding > 0, "MaxOutstanding", c.MaxOutstanding, "needs Pull")
 	add(!c.Pull && c.Lease > 0, "Lease", c.Lease, "needs Pull")
+	add(c.ShedInside && c.Shedder == nil, "ShedInside", true, "needs a Shedder")
+	add(c.Delivery == PubSub && c.Shedder != nil, "Shedder", "set", "a pub/sub stage hands on at once; set it on the subscribers, which the stage asks")
 	return errs
 }
 
@@ -359,7 +367,8 @@ func frozenDiff(a, b *StageConfig) []string {
 	add(a.DedupWindow != b.DedupWindow, "DedupWindow")
 	add(a.Pull != b.Pull, "Pull")
 	add(a.ExactTiming != b.ExactTiming, "ExactTiming")
-	add(a.Admission != b.Admission, "Admission")
+	add(a.Shedder != b.Shedder, "Shedder")
+	add(a.ShedInside != b.ShedInside, "ShedInside")
 	return out
 }
 

@@ -149,7 +149,8 @@ func (b *Bus) tune(change func(*Config)) error {
 	}
 	next.setDefaults()
 	if next.Name != old.Name || next.Grace != old.Grace || next.Journal != old.Journal ||
-		next.Tracer != old.Tracer || next.Logger != old.Logger || !next.Hooks.same(&old.Hooks) {
+		next.Tracer != old.Tracer || next.Logger != old.Logger || !next.Hooks.same(&old.Hooks) ||
+		!sameFunc(next.NewShedder, old.NewShedder) {
 		return fmt.Errorf("%w: only MaxHandlers and DeadLetters can change while the bus lives", ErrConflict)
 	}
 	if b.state() >= stateClosed {
@@ -182,6 +183,7 @@ type liveConfig struct {
 
 // same says whether h and o are the same functions, as far as can be told.
 func (h *Hooks) same(o *Hooks) bool {
-	same := func(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
-	return same(h.Drop, o.Drop) && same(h.DeadLetter, o.DeadLetter) && same(h.Panic, o.Panic) && same(h.State, o.State)
+	return sameFunc(h.Drop, o.Drop) && sameFunc(h.DeadLetter, o.DeadLetter) && sameFunc(h.Panic, o.Panic) && sameFunc(h.State, o.State)
 }
+
+func sameFunc(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }

@@ -25,7 +25,7 @@ func TestTuneSetsEveryLiveSetting(t *testing.T) {
 		want := s.Config()
 		want.Capacity, want.Concurrency, want.Batch, want.EgressCap = 7, 3, 5, 2
 		want.Full, want.HopTimeout, want.HandlerTimeout, want.MaxWaiters = bus.DropNewest, time.Second, time.Minute, 9
-		want.Retry = retry.Policy{MaxAttempts: 3, Kind: retry.Constant, Base: time.Second, Cap: time.Minute}
+		want.Retry = retry.Policy{MaxAttempts: 3, Kind: retry.Constant, Base: time.Second, Cap: time.Minute, Budget: 0.2}
 		require.NoError(t, s.Tune(func(c *bus.StageConfig) { *c = want }))
 		require.Equal(t, want, s.Config())
 		st := readStage(s)
@@ -67,7 +67,7 @@ func TestTuneIsAllOrNothing(t *testing.T) {
 			"DedupWindow":  func(c *bus.StageConfig) { c.DedupWindow = 3 },
 			"Pull":         func(c *bus.StageConfig) { c.Pull = true },
 			"ExactTiming":  func(c *bus.StageConfig) { c.ExactTiming = true },
-			"Admission":    func(c *bus.StageConfig) { c.Admission = &bustest.Refuse{} },
+			"Shedder":      func(c *bus.StageConfig) { c.Shedder = new(bustest.Refuse).Shedder() },
 		} {
 			err := other.Tune(func(c *bus.StageConfig) {
 				c.Capacity = 7

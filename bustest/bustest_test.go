@@ -37,7 +37,7 @@ func TestGateHoldsHandlers(t *testing.T) {
 func TestRefuseSheds(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
 		refuse := &bustest.Refuse{}
-		s := bustest.Stage(t, b, "work", bus.StageConfig{Admission: refuse, NoHandler: bus.NoHandlerHold}, nil)
+		s := bustest.Stage(t, b, "work", bus.StageConfig{Shedder: refuse.Shedder(), NoHandler: bus.NoHandlerHold}, nil)
 		bustest.Start(t, b)
 		require.NoError(t, s.TryPublish(&bus.Envelope{}))
 		refuse.Shed()

@@ -5,7 +5,9 @@ import (
 	"sync"
 
 	"github.com/sedabus/seda/bus"
+	"github.com/sedabus/seda/internal/invariant"
 	"github.com/sedabus/seda/reason"
+	"github.com/sedabus/seda/shedder"
 )
 
 // Gate holds handlers until the test lets them go. It is safe for concurrent
@@ -85,23 +87,42 @@ func (g *Gate) Pass(n int) {
 // Open lets all through, now and later.
 func (g *Gate) Open() { g.once.Do(func() { close(g.open) }) }
 
-// Refuse is an admission that refuses with a reason while it is switched on.
-// The zero value admits everything.
+// Refuse is an admission policy that refuses with a reason while it is switched
+// on. The zero value admits everything. Give [Refuse.Shedder] to a stage.
 type Refuse struct {
+	shedder.Passive
+
+	once    sync.Once
+	shedder *shedder.Shedder
+
 	mu      sync.Mutex
-	verdict bus.Verdict
+	verdict shedder.Verdict
 	asked   int
 }
 
-// With makes it refuse with v from now on; the zero Verdict admits again.
-func (r *Refuse) With(v bus.Verdict) {
+// Shedder returns the shedder that asks r, always the same.
+func (r *Refuse) Shedder() *shedder.Shedder {
+	r.once.Do(func() {
+		s, err := shedder.New(shedder.Config{Policy: r})
+		invariant.Check(err == nil, "a shedder with a policy alone is valid")
+		r.shedder = s
+	})
+	return r.shedder
+}
+
+// With makes it refuse with v from now on if that has a reason; the zero
+// Verdict admits again.
+func (r *Refuse) With(v shedder.Verdict) {
+	if v.Reason != reason.None {
+		v.Action = shedder.Refuse
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.verdict = v
 }
 
 // Shed makes it refuse with reason shed.
-func (r *Refuse) Shed() { r.With(bus.Verdict{Reason: reason.Shed}) }
+func (r *Refuse) Shed() { r.With(shedder.Verdict{Reason: reason.Shed}) }
 
 // Asked is how often it was asked.
 func (r *Refuse) Asked() int {
@@ -110,8 +131,8 @@ func (r *Refuse) Asked() int {
 	return r.asked
 }
 
-// Admit implements bus.Admission.
-func (r *Refuse) Admit(bus.Load) bus.Verdict {
+// Admit implements shedder.Policy.
+func (r *Refuse) Admit(*shedder.Request) shedder.Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked++

@@ -37,15 +37,17 @@ const (
 	Evicted   // dropped: it was the oldest in a full stage
 	PushedOut // dropped: a higher class took its place
 	Discarded // dropped: its handler discarded it
+	Doomed    // dropped: it could not meet its deadline any more when it was to start
 	Lag       // dropped: the subscriber lagged behind
 
 	// Reasons for which work is dead-lettered.
 
-	Attempts   // every allowed attempt failed
-	RetryTime  // the time for retries is over
-	Handler    // the handler asked for it
-	NoHandler  // the stage has no handler
-	HopTimeout // the next stage had no room in time
+	Attempts    // every allowed attempt failed
+	RetryTime   // the time for retries is over
+	RetryBudget // an overloaded stage has used up what it may retry
+	Handler     // the handler asked for it
+	NoHandler   // the stage has no handler
+	HopTimeout  // the next stage had no room in time
 
 	// Reason for which work is abandoned.
 
@@ -58,8 +60,8 @@ const (
 var names = [Count]string{ //nolint:gochecknoglobals // the table of names
 	"none", "invalid", "closed", "no_stage", "type", "canceled", "not_started", "paused", "expired", "duplicate",
 	"shed", "shed_deadline", "shed_rate", "no_credit", "full", "newest", "store",
-	"evicted", "pushed_out", "discarded", "lag",
-	"attempts", "retry_time", "handler", "no_handler", "hop_timeout", "shutdown",
+	"evicted", "pushed_out", "discarded", "doomed", "lag",
+	"attempts", "retry_time", "retry_budget", "handler", "no_handler", "hop_timeout", "shutdown",
 }
 
 // String returns the stable name, or "unknown" for a value that is not one of

@@ -23,6 +23,8 @@ const (
 	DefaultCap = time.Minute
 	// DefaultFactor is the growth of an exponential wait.
 	DefaultFactor = 2.0
+	// DefaultBudget is the share of retries in an overloaded stage.
+	DefaultBudget = 0.1
 )
 
 const (
@@ -31,6 +33,8 @@ const (
 	minGrowth = 1 + 1e-6
 	// spread is how far above the previous wait decorrelated jitter may go.
 	spread = 3
+	// maxBudget is beyond any number of attempts that makes sense.
+	maxBudget = 1000
 )
 
 // Policy says how often and after which waits to try again. The zero Policy
@@ -55,6 +59,11 @@ type Policy struct {
 	// MaxElapsed bounds the total time for retries, counted from when the work
 	// entered the stage: no attempt starts later. 0 means no bound.
 	MaxElapsed time.Duration
+	// Budget is how many retries a stage with a shedder may make, while it is
+	// overloaded, for each delivery: 0.1 is ten per cent of extra load. A failed
+	// envelope beyond it is dead-lettered with the reason retry_budget. 0 means
+	// 0.1; a large value, up to 1,000, is no budget.
+	Budget float64
 	// Seed starts the random numbers for jitter, so that a run can be
 	// repeated. 0 means a random seed.
 	Seed uint64
@@ -66,6 +75,9 @@ type Policy struct {
 func (p Policy) WithDefaults() Policy {
 	if p.MaxAttempts == 0 {
 		p.MaxAttempts = 1
+	}
+	if p.Budget == 0 {
+		p.Budget = DefaultBudget
 	}
 	if p.Kind == Immediate {
 		return p
@@ -108,6 +120,7 @@ func (p Policy) Validate() error {
 	refuse((p.Jitter == Full || p.Jitter == Equal) && p.Kind == Immediate,
 		"Jitter", p.Jitter, "needs Kind constant or exponential")
 	refuse(p.MaxElapsed < 0, "MaxElapsed", p.MaxElapsed, "must be 0 (no bound) or more")
+	refuse(p.Budget != 0 && !(p.Budget > 0 && p.Budget <= maxBudget), "Budget", p.Budget, "must be from 0 (the default, 0.1) to 1000")
 	return errors.Join(faults...)
 }
 

@@ -294,6 +294,7 @@ func TestWithDefaults(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			tt.want.Budget = retry.DefaultBudget
 			got := tt.in.WithDefaults()
 			assert.Equal(t, tt.want, got)
 			assert.Equal(t, got, got.WithDefaults(), "defaults must be a fixed point")

@@ -190,6 +190,7 @@ type State struct {
 	At     time.Duration // when that was
 	Recent []Refusal     // the latest refusals, at most 8, the newest first
 
+	CPU      CPUState // of [CPU]
 	Promises Promises // use without the bus
 }
 

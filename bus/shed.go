@@ -1,0 +1,379 @@
+package bus
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sedabus/seda/reason"
+	"github.com/sedabus/seda/shedder"
+)
+
+// askedStages bounds how many stages of an itinerary are asked.
+const askedStages = 16
+
+// door is what a stage with a shedder keeps for its questions.
+type door struct {
+	asking atomic.Int32 // publishes at the door
+	coming forecast
+}
+
+// asking is one publish at the door: what the shedders of the stages that it
+// is to visit were asked, in visiting order.
+type asking struct {
+	now     time.Duration
+	transit time.Duration // until it arrives at the stage that is asked next
+	later   bool          // it does not arrive now: a delayed publish, or not the first stage
+	asked   []question
+	n       int
+	pushOut int // take the place of the newest below this class; -1 is no
+}
+
+type question struct {
+	stage *Stage
+	req   shedder.Request
+}
+
+func newAskings() *sync.Pool {
+	return &sync.Pool{New: func() any { return &asking{asked: make([]question, askedStages)} }}
+}
+
+// ask asks the shedders of the stages that e is to visit whether it is let in:
+// the worst answer counts, and each hears how long the stages before it take,
+// so that a bottleneck at the third stage sheds at the first. A nil asking
+// admits without any account. The caller ends it with settle.
+func (s *Stage) ask(e *Envelope, par *parent) (*asking, error) {
+	if s.shed == nil && e.Slip.route == nil && s.mu.topic == nil {
+		return nil, nil //nolint:nilnil // nobody to ask is the common case
+	}
+	a, _ := s.bus.askings.Get().(*asking)
+	a.begin(s)
+	if par != nil && par.later != nil {
+		a.transit, a.later = max(0, time.Duration(par.later.when)-a.now), true
+	}
+	slip := e.Slip
+	for st := s; st != nil; a.later = true {
+		if v, at := a.visit(st, e, slip.Len() > 0); at != nil {
+			err := s.refuseShed(&v, at)
+			a.settle(s.bus, false)
+			return nil, err
+		}
+		if slip.Len() == 0 {
+			break
+		}
+		st, slip = slip.resolve(s.bus), slip.rest()
+	}
+	return a, nil
+}
+
+func (a *asking) begin(s *Stage) {
+	a.now = time.Duration(s.bus.clock.Tick())
+	a.transit, a.later, a.n, a.pushOut = 0, false, 0, -1
+}
+
+// visit asks st, or the subscribers that it waits for, and adds the time that
+// the work spends there. at is the stage that refuses, or nil.
+func (a *asking) visit(st *Stage, e *Envelope, goesOn bool) (v shedder.Verdict, at *Stage) {
+	if t := st.mu.topic; t != nil {
+		begin, longest := a.transit, a.transit
+		for _, sub := range *t.subs.Load() {
+			if sub.lag != LagWait {
+				continue // it holds nobody up
+			}
+			a.transit, a.later = begin, true
+			if v, at = a.visit(sub.to, e, true); at != nil {
+				return v, at
+			}
+			longest = max(longest, a.transit)
+		}
+		a.transit = longest
+		return v, nil
+	}
+	if st.shed == nil || a.n == len(a.asked) {
+		if goesOn {
+			a.transit += st.guessTime()
+		}
+		return v, nil
+	}
+	q := &a.asked[a.n]
+	st.describeLoad(a, e, &q.req)
+	v = st.shed.Decide(&q.req)
+	if v.Action == shedder.Refuse {
+		st.door.asking.Add(-1)
+		return v, st
+	}
+	if v.Action == shedder.PushOut {
+		a.pushOut = q.req.Class
+	}
+	q.stage = st
+	a.n++
+	a.transit += v.Wait + v.Service
+	return v, nil
+}
+
+// settle ends the asking: admitted or not.
+func (a *asking) settle(b *Bus, admitted bool) {
+	if a == nil {
+		return
+	}
+	for i := range a.asked[:a.n] {
+		q := &a.asked[i]
+		switch {
+		case !admitted:
+			q.stage.shed.Undo(&q.req)
+		case q.req.Later:
+			q.stage.door.coming.add(q.req.Now, q.req.Transit)
+		}
+		q.stage.door.asking.Add(-1)
+		*q = question{}
+	}
+	b.askings.Put(a)
+}
+
+// describeLoad fills in what s's shedder is asked.
+func (s *Stage) describeLoad(a *asking, e *Envelope, r *shedder.Request) {
+	m := &s.mu
+	s.mu.Lock()
+	*r = shedder.Request{Now: a.now, Transit: a.transit, Later: a.later, Key: e.Key, Load: s.loadLocked()}
+	if m.classes != nil {
+		m.classes.describe(r, e)
+	}
+	s.mu.Unlock()
+	r.Inbound = s.door.coming.count(a.now, a.transit)
+	others := int(s.door.asking.Add(1)) - 1 // at the door together: each counts for the next
+	r.Waiting += others
+	r.Ahead += others
+	if e.deadline != 0 {
+		r.Deadline = time.Duration(e.deadline - s.bus.epoch)
+	}
+	if e.Meta != nil {
+		r.Sender = e.Meta.Sender
+	}
+}
+
+// loadLocked is what the stage has in hand.
+func (s *Stage) loadLocked() shedder.Load {
+	m := &s.mu
+	l := shedder.Load{
+		Waiting: s.startableLocked(), Busy: m.executed, Concurrency: m.cfg.Concurrency,
+		Capacity: m.cfg.Capacity, Held: !s.runnableLocked(),
+	}
+	if m.pull != nil {
+		// How many consume at once is not known: as many as ever did.
+		l.Busy, l.Concurrency = len(m.pull.out), max(1, m.maxInFlight)
+	}
+	l.Ahead = l.Waiting
+	return l
+}
+
+// startableLocked is how many envelopes wait for nothing but an executor.
+func (s *Stage) startableLocked() int {
+	n := s.queuedLocked() + s.mu.due.Len() + s.heldLocked()
+	if s.mu.claimed == 0 {
+		return n
+	}
+	for _, ex := range s.mu.execs {
+		if ex.working && !ex.single {
+			w := ex.claim.Load()
+			n += claimLim(w) - claimCur(w)
+		}
+	}
+	return n
+}
+
+// describe adds what the classes know of e's place.
+func (l *lanes) describe(r *shedder.Request, e *Envelope) {
+	c := l.classOf(e)
+	r.Class, r.Classes, r.Share = c, len(l.classes), float64(l.classes[c].MinShare)/wholeOne
+	lower := 0
+	for i := c + 1; i < len(l.q); i++ {
+		lower += l.q[i].Len()
+	}
+	r.Ahead = r.Waiting - lower
+	if !r.Later {
+		r.Evictable = lower
+	}
+}
+
+// guessTime is how long a stage without shedder takes: a mean service, and the
+// queue's.
+func (s *Stage) guessTime() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	each := s.mu.svc.Mean()
+	return each + each*time.Duration(s.startableLocked())/time.Duration(s.mu.cfg.Concurrency)
+}
+
+// shedInside asks the stage's own shedder about work under way and returns why
+// it refuses, or None.
+func (s *Stage) shedInside(e *Envelope) reason.Reason {
+	if s.shed == nil {
+		return reason.None
+	}
+	a, _ := s.bus.askings.Get().(*asking)
+	a.begin(s)
+	v, at := a.visit(s, e, false)
+	admitted := at == nil && (a.pushOut < 0 || s.pushOut(a.pushOut))
+	a.settle(s.bus, admitted)
+	if admitted {
+		return reason.None
+	}
+	return shedReason(&v)
+}
+
+// pushOut ends the newest envelope of the lowest class below class that has
+// only come to wait here: first stage, first attempt, not started. It reports
+// whether there was one; its place is free then.
+func (s *Stage) pushOut(class int) bool {
+	var victim Envelope
+	s.mu.Lock()
+	ok := s.mu.classes.removeNewest(&s.mu.pool, class, &victim)
+	if ok {
+		s.endLocked(&victim, Dropped, reason.PushedOut)
+		s.releaseAsideLocked(1)
+	}
+	s.unlockAndStart()
+	if ok {
+		s.dropped(&victim, reason.PushedOut)
+	}
+	return ok
+}
+
+// feedLocked keeps, for the shedder, what the claim that ends has done: how
+// long it took is known of all its calls together. It also earns the stage its
+// retries.
+func (ex *executor) feedLocked(now int64) {
+	m := &ex.stage.mu
+	n := int(ex.tally.delivered)
+	took := time.Duration(max(0, now-ex.start))
+	each := took / time.Duration(n)
+	ex.fed = shedder.Done{
+		Now: time.Duration(now), N: n, Failed: min(int(ex.tally.failed), n), Service: took,
+		Squares: float64(took) * float64(each), Shortest: each, Longest: each, Wait: time.Duration(ex.least),
+	}
+	m.again = min(m.again+float64(n)*m.cfg.Retry.Budget, retriesAtMost)
+}
+
+// leaseDoneLocked is feedLocked for a pull consumer's delivery.
+func (s *Stage) leaseDoneLocked(l *Lease, now int64, err error) *shedder.Done {
+	took := time.Duration(max(0, now-l.start))
+	d := &shedder.Done{
+		Now: time.Duration(now), N: 1, Service: took, Squares: float64(took) * float64(took),
+		Shortest: took, Longest: took, Wait: time.Duration(max(0, l.start-l.env.entered)), Load: s.loadLocked(),
+	}
+	if err != nil {
+		d.Failed = 1
+	}
+	s.mu.again = min(s.mu.again+s.mu.cfg.Retry.Budget, retriesAtMost)
+	return d
+}
+
+// retriesAtMost bounds the retries that are saved up.
+const retriesAtMost = 16
+
+// mayRetryLocked says whether one more retry is within the budget: as long as
+// the stage is not overloaded every one is.
+func (s *Stage) mayRetryLocked(now int64) bool {
+	if s.shed == nil || !s.shed.Overloaded(time.Duration(now)) {
+		return true
+	}
+	if s.mu.again < 1 {
+		return false
+	}
+	s.mu.again--
+	return true
+}
+
+// tellShedderLocked hands it over. The lock is released meanwhile; the executor
+// is between two claims.
+func (ex *executor) tellShedderLocked() {
+	s := ex.stage
+	ex.fed.Load = s.loadLocked()
+	s.mu.Unlock()
+	s.shed.Done(&ex.fed)
+	ex.fed.N = 0
+	s.mu.Lock()
+}
+
+// hopRoom is how many places are left for hops: they stop at the shedder's
+// bound where one is on, else at the capacity.
+func (s *Stage) hopRoom() int64 { return s.free.Load() - s.slack.Load() }
+
+// boundHopsLocked takes the shedder's bound over for hops. What is delayed or
+// parked here is not in the queue that the bound is for.
+func (s *Stage) boundHopsLocked() {
+	m := &s.mu
+	var slack int64
+	if bound := s.shed.Bound(); bound > 0 {
+		slack = int64(max(0, m.cfg.Capacity-bound-m.delayed-max(0, m.parked)))
+	}
+	if old := s.slack.Swap(slack); slack < old {
+		s.feedArrivalsLocked()
+		s.tellRoomLocked()
+	}
+}
+
+// doomed says whether e, which starts at now, cannot meet its deadline any
+// more.
+func (s *Stage) doomed(e *Envelope, now int64) bool {
+	return s.shed.Doomed(time.Duration(now), time.Duration(e.deadline-s.bus.epoch))
+}
+
+// refuseShed counts and returns a refusal of the shedder of at, a stage on the
+// itinerary.
+func (s *Stage) refuseShed(v *shedder.Verdict, at *Stage) error {
+	why := shedReason(v)
+	s.refused[why].Add(1)
+	// One shared error for each stage that refuses: those of two stages that
+	// share a cell take turns.
+	snap := &s.shedSnaps[at.index%len(s.shedSnaps)]
+	now := s.bus.clock.Coarse()
+	e := snap.err.Load()
+	if e != nil && e.Reason == why && e.Rule == v.Rule && e.At == at.name && now-snap.at.Load() < snapshotAge {
+		return e
+	}
+	e = s.describe(why)
+	e.At, e.Rule, e.Limit, e.Value, e.RetryAfter = at.name, v.Rule, v.Limit, v.Value, v.RetryAfter
+	snap.at.Store(now)
+	snap.err.Store(e)
+	return e
+}
+
+// shedReason is why v refuses; a policy may leave that open.
+func shedReason(v *shedder.Verdict) reason.Reason {
+	if v.Reason == reason.None || int(v.Reason) >= reason.Count {
+		return reason.Shed
+	}
+	return v.Reason
+}
+
+// Shedder returns the stage's shedder, or nil.
+func (s *Stage) Shedder() *shedder.Shedder { return s.shed }
+
+// ShedderState returns what the stage's shedder knows and why it refuses; the
+// zero State without one.
+func (s *Stage) ShedderState() shedder.State {
+	if s.shed == nil {
+		return shedder.State{}
+	}
+	return s.shed.State(time.Duration(s.bus.clock.Now()))
+}
+
+// SetShedding stops all shedding of the bus in one call, or lets it go on. It
+// concerns the stages that are there and those that come; the shedders go on
+// learning.
+func (b *Bus) SetShedding(on bool) {
+	b.mu.Lock()
+	b.mu.shedOff = !on
+	for _, s := range b.stagesNow() {
+		if s.shed != nil {
+			s.shed.Kill(!on)
+		}
+	}
+	b.mu.Unlock()
+	state := "shedding on"
+	if !on {
+		state = "shedding off"
+	}
+	b.fireState(StateInfo{State: state})
+}
