@@ -104,12 +104,12 @@ func TestStage(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &stage{workers: c.workers, service: c.service, rnd: rand.New(rand.NewPCG(1, 2)), p: policy(t, windowed.Config{})}
-			s.run(0.9, 100_000)
+			s.run(0.9, 40_000)
 			t.Logf("%d workers of %v: shed %d of %d at 0.9, longest queue %d", c.workers, c.service, s.shed, s.asked, s.longest)
 			assert.LessOrEqual(t, float64(s.shed)/float64(s.asked), c.falseShed)
 
 			began := s.now
-			s.run(2, 100_000)
+			s.run(2, 30_000)
 			goodput := float64(s.done) * float64(c.service) / float64(c.workers) / float64(s.now-began)
 			t.Logf("shed %d of %d at 2, %.4f of the capacity done, longest queue %d", s.shed, s.asked, goodput, s.longest)
 			assert.GreaterOrEqual(t, goodput, 0.98)
