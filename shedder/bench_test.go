@@ -18,6 +18,7 @@ type still struct {
 func (p *still) Admit(*shedder.Request) shedder.Verdict { return p.v }
 
 func benchDecide(b *testing.B, c shedder.Config, load shedder.Load) {
+	b.Helper()
 	s := newShedder(b, c)
 	r := &shedder.Request{Load: load}
 	b.ReportAllocs()

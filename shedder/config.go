@@ -71,9 +71,10 @@ func (c *Config) validate() error {
 }
 
 // clone returns a copy that shares nothing that can be changed.
-func (c Config) clone() Config {
-	c.Guards.Exempt = slices.Clone(c.Guards.Exempt)
-	return c
+func (c *Config) clone() Config {
+	out := *c
+	out.Guards.Exempt = slices.Clone(c.Guards.Exempt)
+	return out
 }
 
 // Config returns the settings in force.

@@ -44,7 +44,7 @@ func (p *script) Done(d *shedder.Done) {
 
 func (p *script) Bound() int { return p.bound }
 
-func (p *script) Inspect(_ time.Duration, st *shedder.State) { st.Policy = "script" }
+func (*script) Inspect(_ time.Duration, st *shedder.State) { st.Policy = "script" }
 
 // refuse is an answer that refuses.
 func refuse(*shedder.Request) shedder.Verdict {

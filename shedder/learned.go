@@ -58,9 +58,8 @@ func (l *learned) advance(now time.Duration) {
 	if passed < unit {
 		return
 	}
-	n := passed / unit
-	l.at += n * unit
-	for range min(n, spans) {
+	l.at += passed - passed%unit
+	for range min(passed/unit, spans) {
 		l.cur = (l.cur + 1) % spans
 		l.least[l.cur] = unseen
 	}

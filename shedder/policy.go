@@ -85,7 +85,7 @@ type Action uint8
 // Actions.
 const (
 	Admit   Action = iota // let it in
-	PushOut               // let it in in place of the newest of the lowest class that waits
+	PushOut               // admit it in place of the newest of the lowest class that waits
 	Refuse                // do not let it in
 )
 
