@@ -21,7 +21,11 @@ var directions = []row{
 	{dir: "internal", may: []string{"internal"}},
 	{dir: "retry", may: []string{"reason", "internal"}},
 	{dir: "shard", may: []string{"internal"}},
-	{dir: "shedder", may: []string{"shedder", "reason", "internal"}},
+	{dir: "shedder/rate", may: []string{"shedder", "reason"}},
+	{dir: "shedder/windowed", may: []string{"shedder", "reason"}},
+	{dir: "shedder/gozero", may: []string{"shedder", "reason", "internal"}},
+	{dir: "shedder/shedhttp", may: []string{"shedder", "reason"}},
+	{dir: "shedder", may: []string{"reason", "internal"}},
 	{dir: "credit", may: []string{"reason", "internal"}},
 	{dir: "store", may: []string{"store", "reason", "internal"}},
 	{dir: "bus", may: []string{"bus", "reason", "retry", "shard", "shedder", "credit", "store", "internal"}},
@@ -97,6 +101,8 @@ func TestDirectionsFindsPlantedFaults(t *testing.T) {
 		"bench/b.go":               imp("bus", "internal/queue", "bench/internal/load"),
 		"bench/b_test.go":          imp("internal/clock"),
 		"novel/a.go":               imp("bus"),
+		"shedder/a.go":             imp("reason", "shedder/rate"),
+		"shedder/rate/a.go":        imp("shedder", "internal/clock"),
 		"busy/a.go":                imp("bus"),
 	})
 	expect(t, checkDirections(tr),
@@ -108,6 +114,8 @@ func TestDirectionsFindsPlantedFaults(t *testing.T) {
 		"bench/b.go: a module of its own imports internal/queue",
 		"bench/b_test.go: a module of its own imports internal/clock",
 		"novel/a.go: package without a row",
+		"shedder/a.go: shedder may not import shedder/rate",
+		"shedder/rate/a.go: shedder/rate may not import internal/clock",
 		"busy/a.go: package without a row",
 	)
 }
