@@ -35,16 +35,15 @@ func (l *learned) reset() {
 	}
 }
 
-// add takes in what ended, and reports whether the mean moved.
-func (l *learned) add(d *Done) bool {
+// add takes in what ended.
+func (l *learned) add(d *Done) {
 	l.advance(d.Now)
 	l.least[l.cur] = min(l.least[l.cur], max(0, d.Shortest))
 	if d.Service < 0 {
-		return false
+		return
 	}
 	l.units = min(learnSpan, l.units+min(d.N, learnSpan))
 	l.mean += (float64(d.Service)/float64(d.N) - l.mean) * min(1, float64(d.N)/float64(l.units))
-	return true
 }
 
 // advance makes the current span that of now.

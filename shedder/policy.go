@@ -188,7 +188,7 @@ type State struct {
 
 	Last   Verdict       // the latest refusal
 	At     time.Duration // when that was
-	Recent []Refusal     // the latest refusals, at most 8, the newest first
+	Recent []Refusal     // Last and up to 7 before it, the newest first: of the same rule one a millisecond
 
 	CPU      CPUState // of [CPU]
 	Promises Promises // use without the bus

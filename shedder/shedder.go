@@ -45,9 +45,8 @@ type Shedder struct {
 
 		asked, shed, admitted, undone, pushedOut, railed uint64
 
-		last    [8]Refusal // a ring; the next goes to lastAt
-		lastAt  uint8
-		load    Load
+		history history
+		load    Load // as told with the latest Done
 		learned learned
 
 		req   Request // lent to the policy, so that a caller's stays on its stack
@@ -117,15 +116,14 @@ func (s *Shedder) decideLocked(r *Request, v *Verdict) {
 	m := &s.mu
 	r.Guards = m.guards
 	r.asked = s.ask(r, v)
-	m.load = r.Load
-	if !r.asked {
-		*v = Verdict{Rule: RulePanic}
-	}
 	m.asked++
 	switch {
+	case !r.asked:
+		*v = Verdict{Rule: RulePanic}
 	case v.Action == Refuse, v.Action == PushOut && r.Evictable <= 0:
 		r.asked = false
-		if !s.refuseLocked(r, v) {
+		if !s.railedLocked(r, v) {
+			s.refuseLocked(r, v)
 			return
 		}
 	case v.Action == PushOut:
@@ -142,35 +140,49 @@ func (s *Shedder) decideLocked(r *Request, v *Verdict) {
 	}
 }
 
-// refuseLocked turns the policy's refusal into the shedder's answer. True means
-// that a rail admits.
-func (s *Shedder) refuseLocked(r *Request, v *Verdict) (admitted bool) {
+// railedLocked says whether a guard rail admits what the policy refused.
+func (s *Shedder) railedLocked(r *Request, v *Verdict) bool {
 	m := &s.mu
-	if m.rails.on {
-		if rule := m.rails.admit(r); rule != RuleNone {
-			m.railed++
-			*v = Verdict{Rule: rule, Limit: v.Limit, Value: v.Value, Wait: v.Wait, Service: v.Service}
-			return true
-		}
-		m.rails.count(r.Now, true)
+	if !m.rails.on {
+		return false
 	}
-	m.shed++
+	rule := m.rails.admit(r)
+	if rule == RuleNone {
+		m.rails.count(r.Now, true)
+		return false
+	}
+	m.railed++
+	v.Action, v.Rule, v.Reason, v.RetryAfter = Admit, rule, reason.None, 0
+	return true
+}
+
+// refuseLocked counts and keeps a refusal.
+func (s *Shedder) refuseLocked(r *Request, v *Verdict) {
+	s.mu.shed++
 	v.Action = Refuse
 	if v.Reason == reason.None || int(v.Reason) >= reason.Count {
 		v.Reason = reason.Shed
 	}
 	v.RetryAfter = max(0, v.RetryAfter)
-	e := &m.last[m.lastAt%uint8(len(m.last))]
-	e.At, e.Verdict = r.Now, *v
-	m.lastAt++
+	s.mu.history.keep(r.Now, v)
 	if !gate(s.gate.Load()).sheds() {
 		v.Action = Admit
-		return false
+		return
 	}
 	if v.Reason == reason.Shed || v.Reason == reason.ShedDeadline && r.Waiting > 0 {
-		s.shedAt.Store(int64(r.Now))
+		s.overloadedAt(r.Now)
 	}
-	return false
+}
+
+// shedAtSteps is how exact shedAt is. A store that others can see costs as much
+// as a quarter of a decision.
+const shedAtSteps = leastUnit / 100
+
+// overloadedAt keeps the time of a refusal.
+func (s *Shedder) overloadedAt(now time.Duration) {
+	if since := now - time.Duration(s.shedAt.Load()); since < 0 || since >= shedAtSteps {
+		s.shedAt.Store(int64(now))
+	}
 }
 
 // ask calls the policy. False means that it panicked, and that v means nothing.
@@ -247,18 +259,24 @@ func (s *Shedder) Done(d *Done) {
 func (s *Shedder) doneLocked(d *Done) {
 	d.Guards = s.mu.guards
 	s.mu.load = d.Load
-	if s.mu.learned.add(d) {
-		s.unit.Store(int64(s.mu.learned.unit()))
-	}
-	s.shortest.Store(int64(s.mu.learned.shortest()))
+	s.mu.learned.add(d)
+	change(&s.unit, int64(s.mu.learned.unit()))
+	change(&s.shortest, int64(s.mu.learned.shortest()))
 	s.tell(d)
+}
+
+// change stores what readers without the lock see, if it is new.
+func change(a *atomic.Int64, v int64) {
+	if a.Load() != v {
+		a.Store(v)
+	}
 }
 
 func (s *Shedder) tell(d *Done) {
 	defer s.contain()
 	s.mu.asking = true
 	s.mu.policy.Done(d)
-	s.bound.Store(int64(s.mu.policy.Bound()))
+	change(&s.bound, int64(s.mu.policy.Bound()))
 	s.mu.asking = false
 }
 
@@ -266,7 +284,7 @@ func (s *Shedder) tell(d *Done) {
 func (s *Shedder) renewBound() {
 	defer s.contain()
 	s.mu.asking = true
-	s.bound.Store(int64(s.mu.policy.Bound()))
+	change(&s.bound, int64(s.mu.policy.Bound()))
 	s.mu.asking = false
 }
 

@@ -31,13 +31,7 @@ func (s *Shedder) fillLocked(now time.Duration, st *State) {
 	st.Asked, st.Shed, st.Admitted = m.asked+passed, m.shed, m.admitted+passed
 	st.Undone, st.PushedOut, st.Rails = m.undone, m.pushedOut, m.railed
 	st.Panics, st.LastPanic = m.panics, m.lastPanic
-	for i := range m.last {
-		e := &m.last[(m.lastAt-1-uint8(i))%uint8(len(m.last))]
-		if e.Reason == 0 {
-			break
-		}
-		st.Recent = append(st.Recent, *e)
-	}
+	st.Recent = m.history.list()
 	if len(st.Recent) > 0 {
 		st.Last, st.At = st.Recent[0].Verdict, st.Recent[0].At
 	}
@@ -97,4 +91,50 @@ func (s *Shedder) Leaks(olderThan time.Duration) []Leak {
 	s.mu.Unlock()
 	slices.SortStableFunc(found, func(a, b Leak) int { return cmp.Compare(b.Age, a.Age) })
 	return found[:min(len(found), maxLeaks)]
+}
+
+// history keeps the latest refusal, and one for each of the times before that
+// in which the same rule refused, cut at a millisecond: a burst of refusals
+// should not wash away what was before it.
+type history struct {
+	last    Refusal
+	since   time.Duration // when the period of the last one began
+	periods uint64        // so far, with that one
+	ring    [8]Refusal    // the last refusals of the periods before
+}
+
+// keep makes v the latest refusal.
+func (h *history) keep(now time.Duration, v *Verdict) {
+	l := &h.last
+	// A clock that went back makes a huge number.
+	if uint64(now-h.since) >= uint64(time.Millisecond) || v.Reason != l.Reason || v.Rule != l.Rule {
+		h.turn(now, v)
+	}
+	// Field by field: a copy in larger pieces has to wait for the small stores
+	// that have just made v.
+	l.At = now
+	l.Limit, l.Value = v.Limit, v.Value
+	l.Wait, l.Service, l.RetryAfter = v.Wait, v.Service, v.RetryAfter
+}
+
+// turn begins a period.
+func (h *history) turn(now time.Duration, v *Verdict) {
+	if h.periods > 0 {
+		h.ring[(h.periods-1)%uint64(len(h.ring))] = h.last
+	}
+	h.periods++
+	h.since = now
+	h.last.Verdict = *v
+}
+
+// list returns the refusals, the newest first.
+func (h *history) list() []Refusal {
+	if h.periods == 0 {
+		return nil
+	}
+	out := []Refusal{h.last}
+	for n := h.periods - 1; n > 0 && len(out) < len(h.ring); n-- {
+		out = append(out, h.ring[(n-1)%uint64(len(h.ring))])
+	}
+	return out
 }
