@@ -3,6 +3,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/sedabus/seda/bench/overload/internal/bubble"
+	"github.com/sedabus/seda/bench/overload/internal/gate"
+	"github.com/sedabus/seda/bench/overload/internal/law"
 	"github.com/sedabus/seda/bench/overload/internal/report"
 )
 
@@ -23,6 +26,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "overload:", err)
 		os.Exit(2)
 	}
+	law.Silence()
 	bubble.Main(func(t *testing.T) int {
 		missed, err := run(t, o, os.Stdout, os.Stderr)
 		if err != nil {
@@ -48,5 +52,6 @@ func run(t *testing.T, o *options, out, diag io.Writer) (missed int, err error) 
 	if err := report.Table(w, &o.plan, data); err != nil {
 		return 0, err
 	}
-	return missed, w.Flush()
+	missed, err = report.Verdict(w, &o.plan, data, o.judged, gate.Table())
+	return missed, errors.Join(err, w.Flush())
 }

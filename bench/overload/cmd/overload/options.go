@@ -16,6 +16,7 @@ import (
 type options struct {
 	plan    report.Plan
 	verbose bool
+	judged  string // the law that the gates are for
 }
 
 func parse(args []string, diag io.Writer) (*options, error) {
@@ -25,6 +26,7 @@ func parse(args []string, diag io.Writer) (*options, error) {
 	shapes := fs.String("shape", "", "run these scenarios only, by name and with commas between")
 	scales := fs.String("scale", "", "run at these scales only")
 	laws := fs.String("law", "", "run these laws only; the oracle always runs")
+	fs.StringVar(&o.judged, "judge", law.OurName, "hold this law against the gates")
 	fs.IntVar(&o.plan.Seeds, "seeds", 5, "how many seeds")
 	fs.IntVar(&o.plan.Workers, "workers", 2, "how many runs go on at a time")
 	fs.BoolVar(&o.plan.Visible, "deadlines", false, "give every job its budget as a deadline that laws can see")

@@ -13,11 +13,13 @@ import (
 // does not choose by size: a job that can be done in time is never refused for
 // a better one to come. No worker is idle while such work is there.
 //
-// With classes or senders it admits, in addition, each only up to the part of
-// the capacity that is its due: classes from the top, after the least shares of
-// the lower ones; senders max-min fair.
+// With classes, all wait in one queue, and the lower a class is, the shorter the
+// wait has to be for one of it to be let in; its least share always is. With
+// senders, one that has had its max-min fair part is let in only while waits are
+// short.
 //
-// For itineraries it assumes that jobs keep their order from stage to stage.
+// For itineraries it assumes that jobs keep their order from stage to stage, and
+// leaves a tenth of the budget for those that do not.
 type oracle struct {
 	sim.Base
 
@@ -43,6 +45,9 @@ func newOracle(spec *sim.Spec, limit time.Duration) *oracle {
 	return o
 }
 
+// orderMargin is the part of the budget that is left for jobs that overtake.
+const orderMargin = 10
+
 // Admit plans the job's way and lets it in if it comes out right.
 func (o *oracle) Admit(w *sim.World, j *sim.Job) sim.Action {
 	t, wait := w.Now, time.Duration(0)
@@ -59,10 +64,13 @@ func (o *oracle) Admit(w *sim.World, j *sim.Job) sim.Action {
 		o.trial[i] = reserved{first, t}
 	}
 	due := w.Now + w.Spec.Budget()
+	if len(o.free) > 1 {
+		due -= w.Spec.Budget() / orderMargin
+	}
 	if j.Deadline > 0 {
 		due = j.Deadline
 	}
-	if t > due || o.limit > 0 && wait > o.limit || !o.dues.take(w, j) {
+	if t > due || o.limit > 0 && wait > o.limit || !o.dues.take(w, j, wait) {
 		return sim.Refuse
 	}
 	for i, r := range o.trial {
@@ -71,14 +79,19 @@ func (o *oracle) Admit(w *sim.World, j *sim.Job) sim.Action {
 	return sim.Admit
 }
 
+// Alike says that classes wait in one queue.
+func (o *oracle) Alike() {}
+
 // Retry says no: the oracle knows that the outage is not over, and puts no
 // load on what is to recover.
 func (o *oracle) Retry(*sim.World, *sim.Job) bool { return false }
 
-// dues are what each class or sender may have of the capacity.
+// dues say what each class or sender is let in for, whatever the wait, and how
+// long the wait may be for more.
 type dues struct {
-	rate []float64 // jobs a second
-	have []float64 // jobs
+	rate []float64       // jobs a second that are its due
+	wait []time.Duration // for what is beyond it
+	have []float64       // jobs
 	at   []time.Duration
 	of   func(*sim.Job) int
 }
@@ -89,61 +102,43 @@ func newDues(spec *sim.Spec) *dues {
 	d := &dues{}
 	switch {
 	case len(spec.Classes) > 1:
-		load := spec.LoadAt(spec.From)
 		d.of = func(j *sim.Job) int { return int(j.Class) }
-		d.rate = classDues(spec.Classes, load*rate, rate)
+		n := len(spec.Classes)
+		for i, c := range spec.Classes {
+			d.rate = append(d.rate, c.Share*rate)
+			d.wait = append(d.wait, spec.Budget()*time.Duration(n-i)/time.Duration(n))
+		}
 	case len(spec.Senders) > 1:
-		load := spec.LoadAt(spec.From)
+		d.of = func(j *sim.Job) int { return int(j.Sender) }
 		demands := make([]float64, len(spec.Senders))
 		for i, p := range spec.Senders {
-			demands[i] = p * load * rate
+			demands[i] = p * spec.LoadAt(spec.From) * rate
+			d.wait = append(d.wait, spec.Budget()/8)
 		}
-		d.of = func(j *sim.Job) int { return int(j.Sender) }
 		d.rate = MaxMin(demands, rate)
 	default:
 		return nil
 	}
 	d.have = make([]float64, len(d.rate))
 	d.at = make([]time.Duration, len(d.rate))
-	for i := range d.have {
-		d.have[i] = dueBurst
-	}
 	return d
 }
 
-// dueBurst is how many jobs one may be ahead of its due.
+// dueBurst is how many jobs one may be behind its due and still get them.
 const dueBurst = 20
 
-func (d *dues) take(w *sim.World, j *sim.Job) bool {
+func (d *dues) take(w *sim.World, j *sim.Job, wait time.Duration) bool {
 	if d == nil {
 		return true
 	}
 	i := d.of(j)
 	d.have[i] = min(dueBurst, d.have[i]+d.rate[i]*(w.Now-d.at[i]).Seconds())
 	d.at[i] = w.Now
-	if d.have[i] < 1 {
-		return false
+	if d.have[i] >= 1 {
+		d.have[i]--
+		return true
 	}
-	d.have[i]--
-	return true
-}
-
-// classDues shares the rate: every class its least share, the rest from the
-// top.
-func classDues(classes []sim.Class, offered, rate float64) []float64 {
-	out := make([]float64, len(classes))
-	left := rate
-	for i, c := range classes {
-		out[i] = min(c.Part*offered, c.Share*rate)
-		left -= out[i]
-	}
-	for i, c := range classes {
-		more := max(0, min(left, c.Part*offered-out[i]))
-		out[i] += more
-		left -= more
-	}
-	out[0] = max(out[0], min(classes[0].Part*offered, rate)) * 1.1 // the top class is not held back
-	return out
+	return wait <= d.wait[i]
 }
 
 // MaxMin shares a rate over demands: nobody gets more than it asks for, and

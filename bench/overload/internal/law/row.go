@@ -34,7 +34,8 @@ const OracleName = "oracle"
 func All() []Row {
 	rows := ours()
 	rows = append(rows, plain()...)
-	return rows
+	rows = append(rows, rivals()...)
+	return append(rows, formulas()...)
 }
 
 func plain() []Row {

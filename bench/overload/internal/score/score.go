@@ -14,8 +14,11 @@ type Score struct {
 	// Offered, Shed, Dropped and InTime count the jobs that arrived in the span;
 	// Dropped are those that were admitted and thrown away or pushed out.
 	Offered, Shed, Dropped, InTime int
-	// Good is the work, in seconds of service time, that was done in the span
-	// for jobs that ended within their budget; Late the work done for others.
+	// Completed counts those of them that were completed, in the span or after.
+	Completed int
+	// Good is the work, in seconds of service time at the last stage, that was
+	// done in the span for jobs that ended within their budget; Late the work
+	// done for others.
 	Good, Late float64
 	// Done is how many jobs were completed in the span, in time or not.
 	Done int
@@ -46,6 +49,8 @@ type Score struct {
 	Amplification float64
 	// Recovered is the time from the end of the outage until all is as before.
 	Recovered float64
+	// MaxWaiting is how many ever waited at a stage.
+	MaxWaiting int
 }
 
 // Quantiles of a distribution, in seconds.
@@ -66,7 +71,7 @@ func InTime(s *sim.Spec, j *sim.Job) bool {
 // Of scores a run.
 func Of(r *sim.Result) *Score {
 	s := r.Spec
-	out := &Score{Inversions: r.Inversions}
+	out := &Score{Inversions: r.Inversions, MaxWaiting: r.MaxWaiting}
 	settled := s.From + min(10*s.Unit(), s.Len()/3)
 	var waits, totals []time.Duration
 	tried, attempts := 0, 0
@@ -78,9 +83,9 @@ func Of(r *sim.Result) *Score {
 		if s.Span.Contains(j.End) && j.Fate == sim.Completed {
 			out.Done++
 			if in {
-				out.Good += j.Work.Seconds()
+				out.Good += j.Last.Seconds()
 			} else {
-				out.Late += j.Work.Seconds()
+				out.Late += j.Last.Seconds()
 			}
 		}
 		if !s.Span.Contains(j.At) {
@@ -140,7 +145,9 @@ func (out *Score) count(j *sim.Job, in bool) {
 		out.Shed++
 	case sim.Dropped, sim.PushedOut:
 		out.Dropped++
-	case sim.Pending, sim.Completed, sim.Failed:
+	case sim.Completed:
+		out.Completed++
+	case sim.Pending, sim.Failed:
 	}
 }
 
@@ -167,7 +174,7 @@ func quantiles(xs []time.Duration) Quantiles {
 func (out *Score) falseSheds(r *sim.Result) {
 	s := r.Spec
 	window := max(time.Second, 20*s.Unit())
-	enough := .95 * rate(s) * window.Seconds()
+	enough := .95 * s.Bottleneck() * window.Seconds()
 	first := 0
 	for i := range r.Jobs {
 		j := &r.Jobs[i]
@@ -198,13 +205,4 @@ func below(s *sim.Spec, t time.Duration) bool {
 		load *= s.Slow(t)
 	}
 	return load < .95
-}
-
-// rate is the capacity of the bottleneck in jobs a second.
-func rate(s *sim.Spec) float64 {
-	out := math.Inf(1)
-	for _, st := range s.Itinerary() {
-		out = min(out, float64(st.Workers)/st.Service.Seconds())
-	}
-	return out
 }

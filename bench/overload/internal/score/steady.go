@@ -22,7 +22,7 @@ const (
 // capacity, at least 2 ms and at most 20 ms where that holds enough jobs. The
 // usual trailing window of 20 ms could not see a convergence within 10 ms.
 func window(s *sim.Spec) time.Duration {
-	return max(2*time.Millisecond, time.Duration(windowJobs/rate(s)*1e9))
+	return max(2*time.Millisecond, time.Duration(windowJobs/s.Bottleneck()*1e9))
 }
 
 // converged returns the time in seconds from a moment on until, for 25 windows
@@ -129,7 +129,7 @@ func swing(r *sim.Result) float64 {
 		return math.NaN()
 	}
 	mean, dev := meanDev(high)
-	return dev / mean / math.Sqrt(variation(s)/(rate(s)*bin.Seconds()))
+	return dev / mean / math.Sqrt(variation(s)/(s.Bottleneck()*bin.Seconds()))
 }
 
 func meanDev(xs []float64) (mean, dev float64) {

@@ -187,7 +187,12 @@ func trickle(sc sim.Scale) *sim.Spec {
 	return s
 }
 
-func cold(sc sim.Scale) *sim.Spec { return spec(sc, flat(60, 2)) }
+// cold looks at what comes from the first completions on.
+func cold(sc sim.Scale) *sim.Spec {
+	s := spec(sc, flat(60, 2))
+	s.Span.From = 2 * sc.Service
+	return s
+}
 
 func idle(sc sim.Scale) *sim.Spec {
 	s := spec(sc, flat(50, .5), flat(1, 0), flat(60, 2))

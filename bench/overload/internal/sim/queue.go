@@ -84,17 +84,18 @@ func (q *Queue) arrived() {
 	}
 }
 
+// withinSlack is what a class may be above its least share, as a part of it and
+// in starts, before it counts as above: shares are kept on average.
+const withinSlack = .1
+
 // within says whether a class has had no more than its least share of the
 // starts of late.
 func (q *Queue) within(class int) bool {
-	if len(q.lists) == 1 {
-		return false
-	}
 	sum := 0.
 	for _, n := range q.served {
 		sum += n
 	}
-	return q.served[class] <= q.shares[class]*sum
+	return q.served[class] <= (1+withinSlack)*q.shares[class]*sum+mostOwed
 }
 
 // unfair says whether a job of a lower class waits although that class has had

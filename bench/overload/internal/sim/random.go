@@ -45,12 +45,7 @@ type arrivals struct {
 }
 
 func newArrivals(s *Spec, seed uint64) *arrivals {
-	stages := s.Itinerary()
-	rate := math.Inf(1)
-	for _, st := range stages {
-		rate = min(rate, float64(st.Workers)/st.Service.Seconds())
-	}
-	return &arrivals{spec: s, seed: seed, rate: rate}
+	return &arrivals{spec: s, seed: seed, rate: s.Bottleneck()}
 }
 
 // next returns when the next job arrives; false at the end of the schedule.

@@ -17,13 +17,14 @@ func (w *World) start(stage int) {
 			w.drop(j, stage)
 			continue
 		}
-		q.started(int(j.Class))
+		q.started(w.classOf(j))
 		j.Started = w.Now
-		took := w.Spec.ServiceOf(w.Seed, id, stage, int(j.Attempts), w.Now)
+		took := w.Spec.ServiceOf(w.Seed, id, stage, int(j.Tries), w.Now)
 		if j.Deadline > 0 && w.Now+w.shortest(stage) > j.Deadline {
 			j.Wasted = true
 		}
 		j.Attempts++
+		j.Tries++
 		q.Busy++
 		w.schedule(event{at: w.Spec.EndOf(w.Now, took), job: id, stage: stage, kind: eventEnd})
 	}
@@ -32,16 +33,8 @@ func (w *World) start(stage int) {
 // expired says whether a job's deadline has passed. Stages throw such jobs away
 // whatever the law, except for Blind ones.
 func (w *World) expired(j *Job) bool {
-	if j.Deadline == 0 || w.Now <= j.Deadline {
-		return false
-	}
-	_, blind := w.law.(Blind)
-	return !blind
+	return j.Deadline != 0 && w.Now > j.Deadline && !w.blind
 }
-
-// Blind is implemented by laws that stand for systems without deadlines: what
-// has expired is served all the same.
-type Blind interface{ Blind() }
 
 // shortest is the least time that a service can take.
 func (w *World) shortest(stage int) time.Duration {
@@ -72,6 +65,7 @@ func (w *World) end(id, stage int) {
 	j := &w.Jobs[id]
 	took := w.Now - j.Started
 	j.Work += took
+	j.Last = took
 	q.Busy--
 	ok := !w.fails()
 	w.law.Done(w, j, stage, took, ok)
@@ -99,10 +93,10 @@ func (w *World) fails() bool {
 
 // failed retries a job, with full jitter, or gives it up.
 func (w *World) failed(j *Job, stage int) {
-	if int(j.Attempts) < w.Spec.Attempts && (w.retry == nil || w.retry.Retry(w, j)) {
+	if int(j.Tries) < w.Spec.Attempts && (w.retry == nil || w.retry.Retry(w, j)) {
 		w.Retries++
-		base := max(10*time.Millisecond, 4*w.At[stage].Service) << j.Attempts
-		delay := time.Duration(unit(w.Seed, streamRetry+uint64(j.Attempts)<<8, j.ID) * float64(base))
+		base := max(10*time.Millisecond, 4*w.At[stage].Service) << j.Tries
+		delay := time.Duration(unit(w.Seed, streamRetry+uint64(j.Tries)<<8, j.ID) * float64(base))
 		w.schedule(event{at: w.Now + delay, job: j.ID, stage: stage, kind: eventAgain})
 		return
 	}
@@ -125,6 +119,7 @@ func (w *World) hop(id, stage int) {
 		return
 	}
 	q.Inbound--
+	w.Jobs[id].Tries = 0
 	w.enter(id, stage)
 }
 
@@ -148,6 +143,7 @@ func (w *World) unpark(stage int) {
 		j := &w.Jobs[id]
 		j.Wait += w.Now - j.Entered
 		q.Inbound--
+		j.Tries = 0
 		w.enter(id, stage)
 	}
 	w.start(stage - 1)

@@ -120,6 +120,15 @@ func (s *Spec) Itinerary() []Stage {
 	return []Stage{{s.Workers, s.Service}}
 }
 
+// Bottleneck is the capacity of the narrowest stage, in jobs a second.
+func (s *Spec) Bottleneck() float64 {
+	out := math.Inf(1)
+	for _, st := range s.Itinerary() {
+		out = min(out, float64(st.Workers)/st.Service.Seconds())
+	}
+	return out
+}
+
 // ServiceOf returns how long attempt a of job id takes at a stage if it starts
 // at t and no stall comes.
 func (s *Spec) ServiceOf(seed uint64, id, stage, a int, t time.Duration) time.Duration {

@@ -25,11 +25,12 @@ type Job struct {
 	End      time.Duration // when its fate was settled
 	Wait     time.Duration // in the queues of all stages
 	Work     time.Duration // in service, of all attempts
+	Last     time.Duration // in service, of the last attempt at the last stage
 	Wasted   bool          // was started when it could not make its deadline any more
-	ByShare  bool          // admitted within the least share of its class
 	Class    uint8
 	Sender   uint8
-	Attempts uint8
+	Attempts uint8 // at all stages
+	Tries    uint8 // at the stage where it is
 	Stage    uint8
 	Fate     Fate
 }
@@ -84,6 +85,13 @@ type Bounder interface {
 	Bound(stage int) int
 }
 
+// Blind is implemented by laws that stand for systems without deadlines: what
+// has expired is served all the same.
+type Blind interface{ Blind() }
+
+// Alike is implemented by laws under which all classes wait in one queue.
+type Alike interface{ Alike() }
+
 // Budgeted is implemented by laws that bound retries.
 type Budgeted interface {
 	// Retry says whether a failed job may be tried again.
@@ -101,6 +109,8 @@ type World struct {
 	law    Control
 	bound  Bounder
 	retry  Budgeted
+	blind  bool
+	alike  bool
 	sleep  func(time.Duration)
 	events heap
 	seq    uint64
@@ -128,6 +138,8 @@ type Result struct {
 func Run(spec *Spec, seed uint64, law Control, sleep func(time.Duration)) *Result {
 	w := &World{Spec: spec, Seed: seed, law: law, sleep: sleep}
 	w.bound, _ = law.(Bounder)
+	_, w.blind = law.(Blind)
+	_, w.alike = law.(Alike)
 	w.retry, _ = law.(Budgeted)
 	for _, st := range spec.Itinerary() {
 		w.At = append(w.At, newQueue(st, spec.Classes))
@@ -234,7 +246,6 @@ func (w *World) arrive() {
 	for i := 1; i < len(w.At); i++ {
 		w.At[i].Inbound++
 	}
-	j.ByShare = q.within(int(j.Class))
 	w.enter(j.ID, 0)
 }
 
@@ -246,6 +257,14 @@ func (w *World) settle(j *Job, f Fate) {
 func (w *World) enter(id, stage int) {
 	j := &w.Jobs[id]
 	j.Entered, j.Stage = w.Now, uint8(stage)
-	w.At[stage].push(int(j.Class), id)
+	w.At[stage].push(w.classOf(j), id)
 	w.start(stage)
+}
+
+// classOf is the class by which a job waits.
+func (w *World) classOf(j *Job) int {
+	if w.alike {
+		return 0
+	}
+	return int(j.Class)
 }
