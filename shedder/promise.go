@@ -173,7 +173,9 @@ func (s *Shedder) admitLocked(r *Request, now time.Duration, hold bool) (uint32,
 	}
 	q := &m.req
 	q.Now, q.Deadline, q.Class, q.Classes, q.Share = now, r.Deadline, r.Class, max(1, r.Classes), r.Share
-	q.Sender, q.Key = r.Sender, r.Key
+	if r.Sender != q.Sender || r.Key != q.Key {
+		q.Sender, q.Key = r.Sender, r.Key
+	}
 	q.Load = sl.load(m.cfg.Concurrency)
 	if hold {
 		var behind int
@@ -199,13 +201,16 @@ func (s *Shedder) admitLocked(r *Request, now time.Duration, hold bool) (uint32,
 	r.Now, r.asked = now, q.asked
 	if v.Action == PushOut {
 		if victim := sl.newestBelow(r.Class, &m.rails); victim != 0 {
-			s.endLocked(victim, Verdict{Rule: RulePushedOut, Reason: reason.PushedOut})
+			s.endLocked(victim, pushedOut)
 			sl.account.PushedOut++
 		}
 	}
 	i := sl.take()
 	w := &sl.slab[i]
-	w.class, w.exact, w.arrived, w.deadline, w.sender, w.key = uint8(r.Class), hold, now, r.Deadline, r.Sender, r.Key
+	w.class, w.exact, w.arrived, w.deadline = uint8(r.Class), hold, now, r.Deadline
+	if r.Sender != "" || r.Key != "" {
+		w.sender, w.key = r.Sender, r.Key
+	}
 	sl.account.Admitted++
 	return i, nil
 }

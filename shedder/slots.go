@@ -10,7 +10,12 @@ const (
 	started              // in service
 	passing              // admitted by Allow: counted as waiting until a place is free
 	waiting              // in Acquire
-	ended                // in Acquire, told no; counted no more
+
+	// In Acquire, told no, and counted no more:
+
+	pushedOut // a higher class took the place
+	doomed    // at its turn the deadline could not be met
+	expired   // at its turn the deadline had passed
 )
 
 // slot is one unit of work that is out.
@@ -20,7 +25,6 @@ type slot struct {
 	phase      phase
 	class      uint8
 	exact      bool // from Acquire: its start is known, not modelled
-	why        Verdict
 	arrived    time.Duration
 	start      time.Duration
 	deadline   time.Duration
@@ -81,11 +85,13 @@ func (sl *slots) take() uint32 {
 // give gives a slot back that is in no list.
 func (sl *slots) give(i uint32) {
 	s := &sl.slab[i]
-	*s = slot{gen: s.gen + 1, next: sl.free, wake: s.wake}
-	if s.gen == 0 {
+	s.phase, s.next, sl.free = free, sl.free, i
+	if s.gen++; s.gen == 0 {
 		s.gen = 1 // the zero Promise has none
 	}
-	sl.free = i
+	if s.sender != "" || s.key != "" {
+		s.sender, s.key = "", ""
+	}
 }
 
 // list is a double list of slots by index.
@@ -200,7 +206,11 @@ func (s *Shedder) startLocked(now time.Duration) {
 			continue
 		}
 		if s.Doomed(now, w.deadline) {
-			s.endLocked(i, doomedVerdict(now, w.deadline))
+			why := doomed
+			if now > w.deadline {
+				why = expired
+			}
+			s.endLocked(i, why)
 			sl.account.Doomed++
 			continue
 		}
@@ -211,11 +221,11 @@ func (s *Shedder) startLocked(now time.Duration) {
 }
 
 // endLocked tells one that waits no.
-func (s *Shedder) endLocked(i uint32, why Verdict) {
+func (s *Shedder) endLocked(i uint32, why phase) {
 	sl := &s.mu.slots
 	sl.unwait(i)
 	w := &sl.slab[i]
-	w.phase, w.why = ended, why
+	w.phase = why
 	w.rouse()
 }
 

@@ -61,7 +61,7 @@ func (sl *slots) state(now time.Duration) Promises {
 }
 
 // out says that a slot's unit of work is in hand.
-func out(p phase) bool { return p != free && p != ended }
+func out(p phase) bool { return p != free && !p.over() }
 
 // Leak is a promise that was not settled for long, or a call that waits for one.
 type Leak struct {

@@ -104,8 +104,8 @@ func (s *Shedder) arriveLocked(i uint32, now time.Duration, wake <-chan struct{}
 		drain(wake)
 	}
 	switch {
-	case w.phase == ended:
-		err := newRefusal(s.mu.cfg.Name, &w.why)
+	case w.phase.over():
+		err := newRefusal(s.mu.cfg.Name, w.phase.verdict())
 		sl.give(i)
 		return err
 	case gone == nil:
@@ -138,11 +138,17 @@ func (s *Shedder) gaveUp(ctx context.Context) error {
 	return e
 }
 
-// doomedVerdict is that of work whose turn comes too late.
-func doomedVerdict(now, deadline time.Duration) Verdict {
-	v := Verdict{Action: Refuse, Rule: RuleDeadline, Reason: reason.ShedDeadline}
-	if now > deadline {
-		v.Reason = reason.Expired
+// over says that a wait ended without a place.
+func (p phase) over() bool { return p >= pushedOut }
+
+// verdict says why.
+func (p phase) verdict() *Verdict {
+	switch p {
+	case pushedOut:
+		return &Verdict{Rule: RulePushedOut, Reason: reason.PushedOut}
+	case doomed:
+		return &Verdict{Rule: RuleDeadline, Reason: reason.ShedDeadline}
+	default:
+		return &Verdict{Rule: RuleDeadline, Reason: reason.Expired}
 	}
-	return v
 }
