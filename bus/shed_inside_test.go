@@ -291,8 +291,8 @@ func TestDoomedWorkIsNotHandled(t *testing.T) {
 
 func TestShedInsideLettersHopsAndRetries(t *testing.T) {
 	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
-		refuse := &bustest.Refuse{}
-		a := bustest.Stage(t, b, "a", bus.StageConfig{}, acknowledge)
+		refuse, gate := &bustest.Refuse{}, bustest.NewGate()
+		a := bustest.Stage(t, b, "a", bus.StageConfig{}, gate.Handler(nil))
 		c := bustest.Stage(t, b, "c", bus.StageConfig{
 			Shedder: refuse.Shedder(), ShedInside: true, Retry: retry.Policy{MaxAttempts: 3, Kind: retry.Constant, Base: time.Second},
 		}, func(context.Context, *bus.Envelope) error { return errFails })
@@ -307,7 +307,9 @@ func TestShedInsideLettersHopsAndRetries(t *testing.T) {
 		require.Equal(t, 2, letters[0].Attempts)
 		refuse.With(shedder.Verdict{})
 		require.NoError(t, a.TryPublish(&bus.Envelope{Slip: bus.Via("c")}))
+		synctest.Wait()
 		refuse.Shed()
+		gate.Open()
 		synctest.Wait()
 		letters = b.Letters().List(bus.LetterFilter{Reason: reason.Shed})
 		require.Len(t, letters, 2)
