@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ import (
 type acquirer struct {
 	t     *testing.T
 	s     *shedder.Shedder
+	mu    sync.Mutex // several may get places at once
 	got   []string
 	out   map[string]shedder.Promise
 	fault map[string]error
@@ -31,12 +33,13 @@ func newAcquirer(t *testing.T, c shedder.Config) *acquirer {
 	return &acquirer{t: t, s: newShedder(t, c), out: map[string]shedder.Promise{}, fault: map[string]error{}}
 }
 
-// start calls Acquire and waits until it returned or waits. Only one goroutine
-// of the bubble runs at a time by that, so the maps need no lock.
+// start calls Acquire and waits until it returned or waits.
 func (a *acquirer) start(ctx context.Context, name string, r shedder.Request) {
 	a.t.Helper()
 	go func() {
 		p, err := a.s.Acquire(ctx, r)
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		if err != nil {
 			a.fault[name] = err
 			return
@@ -44,6 +47,14 @@ func (a *acquirer) start(ctx context.Context, name string, r shedder.Request) {
 		a.got = append(a.got, name)
 		a.out[name] = p
 	}()
+	synctest.Wait()
+}
+
+// sleep lets others go on; what the test has read before is read before.
+func (a *acquirer) sleep(d time.Duration) {
+	a.mu.Lock()
+	a.mu.Unlock() //nolint:staticcheck // it is for the order only
+	time.Sleep(d)
 	synctest.Wait()
 }
 
@@ -93,9 +104,9 @@ func TestAcquireMeasuresServiceApartFromWait(t *testing.T) {
 		a := newAcquirer(t, shedder.Config{Policy: p, Concurrency: 1})
 		a.start(t.Context(), "a", class(0))
 		a.start(t.Context(), "b", class(0))
-		time.Sleep(10 * milli)
+		a.sleep(10 * milli)
 		a.pass("a")
-		time.Sleep(3 * milli)
+		a.sleep(3 * milli)
 		a.pass("b")
 		require.Equal(t, []time.Duration{10 * milli, 0}, []time.Duration{p.told[0].Service, p.told[0].Wait})
 		require.Equal(t, []time.Duration{3 * milli, 10 * milli}, []time.Duration{p.told[1].Service, p.told[1].Wait})
@@ -206,14 +217,12 @@ func TestAcquireDeadlines(t *testing.T) {
 		a.start(ctx, "by context first", shedder.Request{Deadline: begin + 30*milli})
 		require.Equal(t, begin+20*milli, seen)
 
-		time.Sleep(10 * milli)
-		synctest.Wait()
+		a.sleep(10 * milli)
 		require.ErrorIs(t, a.fault["by request"], shedder.ErrDeadline)
 		require.ErrorIs(t, a.fault["by request"], context.DeadlineExceeded)
 		require.NotErrorIs(t, a.fault["by request"], shedder.ErrShed)
 		require.Len(t, a.fault, 1)
-		time.Sleep(10 * milli)
-		synctest.Wait()
+		a.sleep(10 * milli)
 		for _, name := range []string{"by context", "by context first"} {
 			require.ErrorIs(t, a.fault[name], shedder.ErrDeadline)
 			require.ErrorIs(t, a.fault[name], context.DeadlineExceeded)
@@ -233,7 +242,7 @@ func TestAcquireDropsTheDoomedAtTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAcquirer(t, shedder.Config{Concurrency: 1})
 		a.start(t.Context(), "warm", class(0))
-		time.Sleep(10 * milli)
+		a.sleep(10 * milli)
 		a.pass("warm") // 10 ms is the shortest service time
 
 		a.start(t.Context(), "busy", class(0))
@@ -241,7 +250,7 @@ func TestAcquireDropsTheDoomedAtTheirTurn(t *testing.T) {
 		a.start(t.Context(), "late", shedder.Request{Deadline: begin + 19*milli})
 		a.start(t.Context(), "just", shedder.Request{Deadline: begin + 20*milli})
 		a.start(t.Context(), "any", class(0))
-		time.Sleep(10 * milli)
+		a.sleep(10 * milli)
 		a.pass("busy")
 		require.ErrorIs(t, a.fault["late"], shedder.ErrDeadline)
 		require.ErrorIs(t, a.fault["late"], shedder.ErrShed, "it was predicted")
@@ -253,7 +262,7 @@ func TestAcquireDropsTheDoomedAtTheirTurn(t *testing.T) {
 		a.start(t.Context(), "busy", class(0))
 		a.s.Kill(true)
 		a.start(t.Context(), "late again", shedder.Request{Deadline: a.s.Now() + 19*milli})
-		time.Sleep(10 * milli)
+		a.sleep(10 * milli)
 		a.pass("busy")
 		require.Equal(t, "late again", a.got[len(a.got)-1], "killed: no prediction drops anything")
 		a.pass("late again")
