@@ -24,7 +24,7 @@ var directions = []row{
 	{dir: "shedder/rate", may: []string{"shedder", "reason"}},
 	{dir: "shedder/windowed", may: []string{"shedder", "reason"}},
 	{dir: "shedder/gozero", may: []string{"shedder", "reason", "internal"}},
-	{dir: "shedder/shedhttp", may: []string{"shedder", "reason"}},
+	{dir: "shedder/shedhttp", may: []string{"shedder", "reason", "internal"}},
 	{dir: "shedder", may: []string{"reason", "internal"}},
 	{dir: "credit", may: []string{"reason", "internal"}},
 	{dir: "store", may: []string{"store", "reason", "internal"}},

@@ -137,7 +137,7 @@ func TestImportChangesNothing(t *testing.T) {
 		}
 		return imports
 	}
-	if got := probe(t, modfile, ours("bus", "reason", "retry", "shedder", "shedder/rate")...); got != plain {
+	if got := probe(t, modfile, ours("bus", "reason", "retry", "shedder", "shedder/rate", "shedder/shedhttp")...); got != plain {
 		t.Errorf("the bus and its like: %+v, where a program that imports nothing has %+v", got, plain)
 	}
 	if got, want := probe(t, modfile, ours("shedder/windowed")...), (effects{Procs: quota(), Goroutines: 1}); got != want {

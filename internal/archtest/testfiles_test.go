@@ -29,7 +29,7 @@ func checkTestFiles(tr *tree) findings {
 			if nearlyTest.MatchString(strings.TrimSuffix(path.Base(f.path), ".go")) {
 				out.addf("%s: looks like a test but does not end in _test.go", f.path)
 			}
-			if slices.Contains(f.imports(), "testing") && !inTestKit(f.path) && !testOnly(f.path) {
+			if slices.Contains(f.imports(), "testing") && !inTestKit(f.path) && !testOnly(f.path) && !measures(tr, f.path) {
 				out.addf("%s: imports testing in shipped code", f.path)
 			}
 		}
@@ -49,6 +49,10 @@ func testOnly(name string) bool {
 	dir := path.Dir(name)
 	return strings.Contains("/"+dir+"/", "/internal/") && strings.HasSuffix(dir, "test")
 }
+
+// measures tells whether a file belongs to a module of benchmarks: its programs
+// may run in bubbles and take figures with the means of package testing.
+func measures(tr *tree, name string) bool { return under(tr.moduleOf(name), "bench") }
 
 // bubbles tells whether a file runs code in a bubble: with testing/synctest
 // itself or with the test kit's Run.

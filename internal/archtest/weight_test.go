@@ -56,6 +56,7 @@ var satellites = []satellite{
 		"net/http", "testing", "expvar", "os/signal",
 		"github.com/zeromicro/go-zero/core/load", "github.com/zeromicro/go-zero/core/proc", "github.com/zeromicro/go-zero/core/stat",
 	}},
+	{"shedder/shedhttp", nil, []string{"testing", "expvar"}},
 }
 
 // checkSatellites holds the packages below shedder to their rows, and lets none
@@ -114,6 +115,7 @@ func TestSatellitesFindsPlantedFaults(t *testing.T) {
 		{ImportPath: module + "/shedder/windowed", Imports: []string{window}, Deps: []string{window, load}},
 		{ImportPath: module + "/shedder/rate", Imports: []string{window}, Deps: []string{window}},
 		{ImportPath: module + "/shedder/rate/sub", Imports: []string{"net/http"}, Deps: []string{"net/http"}},
+		{ImportPath: module + "/shedder/shedhttp", Imports: []string{"net/http"}, Deps: []string{"net/http"}},
 		{ImportPath: module + "/shedder/novel"},
 	}
 	expect(t, checkSatellites(pkgs),
