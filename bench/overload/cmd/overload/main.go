@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/sedabus/seda/bench/overload/internal/bubble"
 	"github.com/sedabus/seda/bench/overload/internal/gate"
 	"github.com/sedabus/seda/bench/overload/internal/law"
+	"github.com/sedabus/seda/bench/overload/internal/plot"
 	"github.com/sedabus/seda/bench/overload/internal/report"
 )
 
@@ -49,9 +51,45 @@ func run(t *testing.T, o *options, out, diag io.Writer) (missed int, err error) 
 	}
 	data := o.plan.Run(t, said)
 	w := bufio.NewWriter(out)
+	if o.skipped != "" {
+		_, _ = fmt.Fprintln(w, o.skipped) // a bufio.Writer keeps the error for Flush
+	}
 	if err := report.Table(w, &o.plan, data); err != nil {
 		return 0, err
 	}
 	missed, err = report.Verdict(w, &o.plan, data, o.judged, gate.Table())
-	return missed, errors.Join(err, w.Flush())
+	return missed, errors.Join(err, w.Flush(), o.writeCSV(data), o.draw(t))
+}
+
+func (o *options) writeCSV(data report.Data) error {
+	if o.csv == "" {
+		return nil
+	}
+	return write(o.csv, func(w io.Writer) error { return report.CSV(w, &o.plan, data) })
+}
+
+// draw draws the charts for each scale of the plan.
+func (o *options) draw(t *testing.T) error {
+	t.Helper()
+	if o.svg == "" {
+		return nil
+	}
+	for _, sc := range o.plan.Scales {
+		for name, chart := range map[string]*plot.Chart{"goodput": o.plan.GoodputChart(t, sc), "flash": o.plan.FlashChart(t, sc)} {
+			if err := write(filepath.Join(o.svg, name+"-"+sc.Name+".svg"), chart.Write); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// write makes a file of what f writes.
+func write(path string, f func(io.Writer) error) error {
+	out, err := os.Create(path) //nolint:gosec // the user names the file
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(out)
+	return errors.Join(f(w), w.Flush(), out.Close())
 }

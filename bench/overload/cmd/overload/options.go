@@ -17,6 +17,9 @@ type options struct {
 	plan    report.Plan
 	verbose bool
 	judged  string // the law that the gates are for
+	csv     string // file for the figures of every run
+	svg     string // folder for the charts
+	skipped string // what is not run, and why
 }
 
 func parse(args []string, diag io.Writer) (*options, error) {
@@ -27,6 +30,9 @@ func parse(args []string, diag io.Writer) (*options, error) {
 	scales := fs.String("scale", "", "run at these scales only")
 	laws := fs.String("law", "", "run these laws only; the oracle always runs")
 	fs.StringVar(&o.judged, "judge", law.OurName, "hold this law against the gates")
+	data := fs.String("data", "", "folder with azure-llm-code.csv and azure-llm-conv.csv, to be played as well")
+	fs.StringVar(&o.csv, "csv", "", "write the figures of every run to this file")
+	fs.StringVar(&o.svg, "svg", "", "draw the charts into this folder")
 	fs.IntVar(&o.plan.Seeds, "seeds", 5, "how many seeds")
 	fs.IntVar(&o.plan.Workers, "workers", 2, "how many runs go on at a time")
 	fs.BoolVar(&o.plan.Visible, "deadlines", false, "give every job its budget as a deadline that laws can see")
@@ -40,8 +46,11 @@ func parse(args []string, diag io.Writer) (*options, error) {
 	if o.plan.Seeds < 1 || o.plan.Seeds > 100 {
 		return nil, fmt.Errorf("--seeds is %d, must be from 1 to 100", o.plan.Seeds)
 	}
-	var err error
-	if o.plan.Shapes, err = choose("scenario", *shapes, shape.All(), func(s shape.Shape) string { return s.Name }); err != nil {
+	all, err := o.scenarios(*data)
+	if err != nil {
+		return nil, err
+	}
+	if o.plan.Shapes, err = choose("scenario", *shapes, all, func(s shape.Shape) string { return s.Name }); err != nil {
 		return nil, err
 	}
 	if o.plan.Scales, err = choose("scale", *scales, shape.Scales(), func(s sim.Scale) string { return s.Name }); err != nil {
@@ -53,6 +62,16 @@ func parse(args []string, diag io.Writer) (*options, error) {
 	}
 	o.plan.Laws, err = choose("law", names, law.All(), func(r law.Row) string { return r.Name })
 	return o, err
+}
+
+// scenarios are those of the package, and the recordings where there are any.
+func (o *options) scenarios(data string) ([]shape.Shape, error) {
+	if data == "" {
+		o.skipped = "recorded arrivals are not played: no --data"
+		return shape.All(), nil
+	}
+	traces, err := shape.Traces(data)
+	return append(shape.All(), traces...), err
 }
 
 // choose returns the entries of all that the list names, or all for no list.

@@ -74,10 +74,7 @@ func (p *Plan) Run(t *testing.T, said func(Key, int, time.Duration)) Data {
 func (p *Plan) tasks() []task {
 	var out []task
 	for _, sh := range p.Shapes {
-		for _, sc := range p.Scales {
-			if !sh.At(sc.Name) {
-				continue
-			}
+		for _, sc := range sh.Over(p.Scales) {
 			for _, row := range p.Laws {
 				for seed := range p.Seeds {
 					spec := sh.Make(sc)

@@ -20,7 +20,7 @@ func Table(w io.Writer, p *Plan, d Data) error {
 		tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
 		row(tw, "stage", "law", "goodput/oracle [99 %]", "shed", "false", "wait p50", "p99", "p99.9", "total p50", "p99", "p99.9",
 			"late", "dropped", "conv", "swing", "inv", "Jain", "doomed", "top", "amp", "recov")
-		for _, sc := range p.Scales {
+		for _, sc := range sh.Over(p.Scales) {
 			for _, l := range p.Laws {
 				if s, ok := d[Key{sh.Name, sc.Name, l.Name}]; ok {
 					row(tw, cells(sc.Name, l.Name, s, d[Key{sh.Name, sc.Name, law.OracleName}])...)

@@ -17,44 +17,39 @@ func Verdict(w io.Writer, p *Plan, d Data, name string, gates []gate.Gate) (miss
 		return 0, err
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
-	row(tw, "scenario", "stage", "what", "gate", "measured [99 %]", "at best", "outcome", "source")
+	row(tw, "scenario", "stage", "what", "gate", "measured [99 %]", "oracle", "at best", "outcome", "source")
 	for i := range gates {
 		g := &gates[i]
-		for _, sc := range p.Scales {
-			c, ok := p.cell(d, g.Shape, sc.Name, name)
-			if !ok || !g.At(sc.Name) {
-				continue
-			}
+		for _, c := range p.cells(d, g, name) {
 			limit := g.Limit(c)
 			e := Mean(g.Values(c))
 			outcome, met := judge(g, e, limit)
 			if !met {
 				missed++
 			}
-			row(tw, g.Shape, sc.Name, g.What, bound(g, limit), estimate(g, e), best(g, c), outcome, g.Source)
+			row(tw, g.Shape, c.Spec.Name, g.What, bound(g, limit), estimate(g, e), figure(g, Mean(g.Values(&gate.Cell{Spec: c.Spec, Ours: c.Oracle, Oracle: c.Oracle})).Mean),
+				best(g, c), outcome, g.Source)
 		}
 	}
 	return missed, tw.Flush()
 }
 
-// cell finds the scores that a gate looks at.
-func (p *Plan) cell(d Data, shapeName, scale, name string) (*gate.Cell, bool) {
-	ours, ok := d[Key{shapeName, scale, name}]
-	oracle, known := d[Key{shapeName, scale, law.OracleName}]
-	if !ok || !known {
-		return nil, false
-	}
+// cells finds the scores that a gate looks at.
+func (p *Plan) cells(d Data, g *gate.Gate, name string) []*gate.Cell {
+	var out []*gate.Cell
 	for _, sh := range p.Shapes {
-		if sh.Name != shapeName {
+		if sh.Name != g.Shape {
 			continue
 		}
-		for _, sc := range p.Scales {
-			if sc.Name == scale {
-				return &gate.Cell{Spec: sh.Make(sc), Ours: ours, Oracle: oracle}, true
+		for _, sc := range sh.Over(p.Scales) {
+			ours, ok := d[Key{sh.Name, sc.Name, name}]
+			oracle, known := d[Key{sh.Name, sc.Name, law.OracleName}]
+			if ok && known && g.At(sc.Name) {
+				out = append(out, &gate.Cell{Spec: sh.Make(sc), Ours: ours, Oracle: oracle})
 			}
 		}
 	}
-	return nil, false
+	return out
 }
 
 // judge says met or missed by the mean, and whether the interval agrees.

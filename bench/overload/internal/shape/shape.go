@@ -11,8 +11,8 @@ type Shape struct {
 	Name, Title string
 	// Make builds it for a scale.
 	Make func(sim.Scale) *sim.Spec
-	// Scales are the names of those that it is run at; nil is all.
-	Scales []string
+	// Only is the one scale that it is run at, whatever is asked for; nil is all.
+	Only *sim.Scale
 }
 
 // Scales returns the six sizes of stages: many workers that wait for something
@@ -37,7 +37,7 @@ func All() []Shape {
 		{Name: "flash", Title: "flash crowd: 0.5 to 10 times, and back", Make: flash},
 		{Name: "after", Title: "after the flash crowd", Make: after},
 		{Name: "spike", Title: "0.7 to 1.4 times capacity", Make: spike},
-		{Name: "codel", Title: "1000 a second into 500 a second, 10 s", Make: codel, Scales: []string{"1x1ms"}},
+		{Name: "codel", Title: "1000 a second into 500 a second, 10 s", Make: codel, Only: &codelScale},
 		{Name: "ramp", Title: "0.5 to 3 times in a straight line", Make: ramp},
 		{Name: "sawtooth", Title: "0.5 and 1.8 times in turns", Make: sawtooth},
 		{Name: "triple", Title: "service time triples at 0.8", Make: triple},
@@ -54,14 +54,12 @@ func All() []Shape {
 	}
 }
 
-// At says whether the scenario is run at a scale.
-func (s *Shape) At(scale string) bool {
-	for _, n := range s.Scales {
-		if n == scale {
-			return true
-		}
+// Over returns the scales, of those given, that the scenario is run at.
+func (s *Shape) Over(scales []sim.Scale) []sim.Scale {
+	if s.Only != nil {
+		return []sim.Scale{*s.Only}
 	}
-	return s.Scales == nil
+	return scales
 }
 
 // spec starts a scenario from stretches of load given in units; the last one is
@@ -111,9 +109,10 @@ func after(sc sim.Scale) *sim.Spec {
 
 func spike(sc sim.Scale) *sim.Spec { return spec(sc, flat(100, .7), flat(200, 1.4)) }
 
+var codelScale = sim.Scale{Name: "1x2ms", Workers: 1, Service: 2 * time.Millisecond}
+
 // codel is the simulation that the Go package joshbohde/codel publishes.
-func codel(sim.Scale) *sim.Spec {
-	sc := sim.Scale{Name: "1x2ms", Workers: 1, Service: 2 * time.Millisecond}
+func codel(sc sim.Scale) *sim.Spec {
 	return &sim.Spec{
 		Scale: sc, Load: []sim.Piece{sim.Flat(10*time.Second, 2)}, Dist: sim.Constant,
 		Span: sim.Span{To: 10 * time.Second},
