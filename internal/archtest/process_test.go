@@ -143,7 +143,7 @@ func TestImportChangesNothing(t *testing.T) {
 	if got, want := probe(t, modfile, ours("shedder/windowed")...), (effects{Procs: quota(), Goroutines: 1}); got != want {
 		t.Errorf("shedder/windowed: %+v, want %+v", got, want)
 	}
-	for _, imp := range []string{"github.com/zeromicro/go-zero/core/load"} {
+	for _, imp := range []string{"github.com/zeromicro/go-zero/core/load", module + "/shedder/gozero"} {
 		if got := probe(t, modfile, imp); got.Procs != quota() || got.Goroutines <= 1 || !got.Deaf {
 			t.Errorf("%s: %+v: the probe does not notice", imp, got)
 		}

@@ -56,6 +56,7 @@ var satellites = []satellite{
 		"net/http", "testing", "expvar", "os/signal",
 		"github.com/zeromicro/go-zero/core/load", "github.com/zeromicro/go-zero/core/proc", "github.com/zeromicro/go-zero/core/stat",
 	}},
+	{"shedder/gozero", goZero, []string{"testing", "expvar"}}, // core/load links net/http
 	{"shedder/shedhttp", nil, []string{"testing", "expvar"}},
 }
 
@@ -115,6 +116,8 @@ func TestSatellitesFindsPlantedFaults(t *testing.T) {
 		{ImportPath: module + "/shedder/windowed", Imports: []string{window}, Deps: []string{window, load}},
 		{ImportPath: module + "/shedder/rate", Imports: []string{window}, Deps: []string{window}},
 		{ImportPath: module + "/shedder/rate/sub", Imports: []string{"net/http"}, Deps: []string{"net/http"}},
+		{ImportPath: module + "/shedder/gozero", Imports: []string{load}, Deps: []string{window, load, "net/http"}},
+		{ImportPath: module + "/shedder/gozero/sub", Imports: []string{"net/http"}, Deps: []string{"net/http"}},
 		{ImportPath: module + "/shedder/shedhttp", Imports: []string{"net/http"}, Deps: []string{"net/http"}},
 		{ImportPath: module + "/shedder/novel"},
 	}
@@ -123,6 +126,7 @@ func TestSatellitesFindsPlantedFaults(t *testing.T) {
 		"shedder/rate links "+window,
 		"shedder/rate/sub imports net/http",
 		"shedder/rate/sub links net/http",
+		"shedder/gozero/sub imports net/http",
 		"shedder/novel: package below shedder without a row",
 	)
 }
