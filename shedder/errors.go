@@ -122,7 +122,7 @@ func (rs *refusals) get(name string, v *Verdict, now time.Duration) error {
 			break
 		}
 		if c.err.Rule == v.Rule && c.err.Reason == v.Reason {
-			if now-c.at >= refusalAge || now < c.at {
+			if now-c.at >= refusalAge {
 				c.err, c.at = newRefusal(name, v), now
 			}
 			return c.err
