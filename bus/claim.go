@@ -119,7 +119,7 @@ func (s *Stage) finishLocked(ex *executor, now int64) {
 	m.count.delivered += ex.tally.delivered
 	m.count.end[0].completed += ex.tally.completed[0]
 	m.count.end[1].completed += ex.tally.completed[1]
-	if s.shed != nil && ex.working && ex.tally.delivered > 0 {
+	if s.shed != nil && ex.working && ex.tally.delivered > 0 && !faults.On(faults.EndsUntold) {
 		ex.feedLocked(now)
 	}
 	ex.tally = tally{}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -56,7 +57,7 @@ func (s *Stage) arrive(from *Stage, c *chunk, a, b, reserved int, lettered *int)
 
 // takesAll says whether no hop can be refused.
 func (s *Stage) takesAll() bool {
-	return gates(s.gates.Load())&(gateAccepts|gateNoHandler|gateShedInside) == 0
+	return gates(s.gates.Load())&(gateAccepts|gateNoHandler|gateShedInside) == 0 && !faults.On(faults.ShedsHops)
 }
 
 // refusesHop returns why e cannot enter, or None.
@@ -68,7 +69,7 @@ func (s *Stage) refusesHop(e *Envelope) reason.Reason {
 	if g&gateNoHandler != 0 {
 		return reason.NoHandler
 	}
-	if g&gateShedInside != 0 {
+	if g&gateShedInside != 0 || faults.On(faults.ShedsHops) {
 		return s.shedInside(e)
 	}
 	return reason.None

@@ -192,27 +192,28 @@ func (s *Stage) publishSlow(ctx context.Context, e *Envelope, par *parent) error
 	if g&gateTracer != 0 {
 		v = s.tracePublish(v)
 	}
-	if g&gateNoHandler != 0 {
-		if done, err := s.publishUnhandled(&v, par); done {
-			asked.settle(s.bus, err == nil)
-			if err != nil {
-				undo()
-			}
-			return err
-		}
-	}
-	if asked != nil && asked.pushOut >= 0 && !s.pushOut(asked.pushOut) {
-		err = s.refuseShed(&shedder.Verdict{Rule: shedder.RuleBound}, s) // others were quicker
-	} else if g&gateJournal != 0 {
-		err = s.enterJournaled(ctx, v, par)
-	} else {
-		err = s.enter(ctx, &v, par)
-	}
+	err = s.enterSlow(ctx, &v, par, g, asked)
 	asked.settle(s.bus, err == nil)
 	if err != nil {
 		undo()
 	}
 	return err
+}
+
+// enterSlow enters an envelope for which nothing but room may be missing.
+func (s *Stage) enterSlow(ctx context.Context, v *Envelope, par *parent, g gates, asked *asking) error {
+	if g&gateNoHandler != 0 {
+		if done, err := s.publishUnhandled(v, par); done {
+			return err
+		}
+	}
+	if asked != nil && asked.pushOut >= 0 && !s.pushOut(asked.pushOut) {
+		return s.refuseShed(&shedder.Verdict{Rule: shedder.RuleBound}, s) // others were quicker
+	}
+	if g&gateJournal != 0 {
+		return s.enterJournaled(ctx, *v, par)
+	}
+	return s.enter(ctx, v, par)
 }
 
 // check makes the stateless checks in the order of the contract.

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 	"github.com/sedabus/seda/shedder"
 )
@@ -98,7 +99,7 @@ func (a *asking) visit(st *Stage, e *Envelope, goesOn bool) (v shedder.Verdict, 
 	q := &a.asked[a.n]
 	st.describeLoad(a, e, &q.req)
 	v = st.shed.Decide(&q.req)
-	if v.Action == shedder.Refuse {
+	if v.Action == shedder.Refuse || (faults.On(faults.ShedSticks) && st.refused[reason.Shed].Load()+st.refused[reason.ShedDeadline].Load() > 0) {
 		st.door.asking.Add(-1)
 		return v, st
 	}
@@ -366,7 +367,7 @@ func (b *Bus) SetShedding(on bool) {
 	b.mu.Lock()
 	b.mu.shedOff = !on
 	for _, s := range b.stagesNow() {
-		if s.shed != nil {
+		if s.shed != nil && !faults.On(faults.KillIgnored) {
 			s.shed.Kill(!on)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,11 +55,18 @@ func (f *flood) quantile(q float64) time.Duration {
 	return f.latency[int(q*float64(len(f.latency)-1))]
 }
 
-// takes returns a handler whose time is exponential with the given mean.
-func takes(mean time.Duration) bus.Handler {
+// meanService is the mean time of the handlers that takesMean returns.
+const meanService = 5 * time.Millisecond
+
+// takesMean returns a handler whose time is exponential.
+func takesMean() bus.Handler {
+	var mu sync.Mutex
 	rnd := rand.New(rand.NewPCG(3, 4))
 	return func(context.Context, *bus.Envelope) error {
-		time.Sleep(time.Duration(rnd.ExpFloat64() * float64(mean)))
+		mu.Lock()
+		d := time.Duration(rnd.ExpFloat64() * float64(meanService))
+		mu.Unlock()
+		time.Sleep(d)
 		return nil
 	}
 }
@@ -70,11 +78,11 @@ func always(load float64) func(time.Duration) float64 {
 func plain(int) bus.Envelope { return bus.Envelope{} }
 
 func TestOverloadIsShedAtTheDoor(t *testing.T) {
-	const mean = 5 * time.Millisecond
+	const mean = meanService
 	capacity := 16 / mean.Seconds()
 	for load, least := range map[float64]float64{0.5: 0, 0.8: 0, 2: 0.985, 10: 0.985} {
 		bustest.Run(t, bus.Config{NewShedder: shedder.Default}, func(t *testing.T, b *bus.Bus) {
-			s := bustest.Stage(t, b, "s", bus.StageConfig{Concurrency: 16}, takes(mean))
+			s := bustest.Stage(t, b, "s", bus.StageConfig{Concurrency: 16}, takesMean())
 			bustest.Start(t, b)
 			var f flood
 			f.run(t, s, 10*time.Second, capacity, always(load), plain)
@@ -97,11 +105,11 @@ func TestOverloadIsShedAtTheDoor(t *testing.T) {
 // A bottleneck at the third stage sheds at the first, with no full queues and
 // nothing parked in between.
 func TestABottleneckShedsAtTheFirstStage(t *testing.T) {
-	const mean = 5 * time.Millisecond
+	const mean = meanService
 	bustest.Run(t, bus.Config{NewShedder: shedder.Default}, func(t *testing.T, b *bus.Bus) {
-		first := bustest.Stage(t, b, "first", bus.StageConfig{Concurrency: 64}, takes(mean))
-		second := bustest.Stage(t, b, "second", bus.StageConfig{Concurrency: 64}, takes(mean))
-		third := bustest.Stage(t, b, "third", bus.StageConfig{Concurrency: 16}, takes(mean))
+		first := bustest.Stage(t, b, "first", bus.StageConfig{Concurrency: 64}, takesMean())
+		second := bustest.Stage(t, b, "second", bus.StageConfig{Concurrency: 64}, takesMean())
+		third := bustest.Stage(t, b, "third", bus.StageConfig{Concurrency: 16}, takesMean())
 		bustest.Start(t, b)
 		capacity := 16 / mean.Seconds()
 		slip := bus.Via("second", "third")

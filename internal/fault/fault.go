@@ -57,4 +57,8 @@ const (
 	DeadlineIgnored   Name = "deadline-ignored"    // no deadline ever passes
 	ResizeIgnored     Name = "resize-ignored"      // a lower concurrency does not take effect
 	ShrinkDrops       Name = "shrink-drops"        // a lower capacity throws the surplus away
+	ShedSticks        Name = "shed-sticks"         // a stage that has shed once sheds for ever
+	ShedsHops         Name = "sheds-hops"          // the shedder is asked about hops
+	EndsUntold        Name = "ends-untold"         // the shedder hears of nothing that has ended
+	KillIgnored       Name = "kill-ignored"        // the kill switch does nothing
 )
