@@ -17,6 +17,7 @@ const (
 type learned struct {
 	mean  float64 // ns; 0 is unknown
 	units int     // that the mean is made of, up to learnSpan
+	unit  time.Duration
 
 	// The shortest in each of the last units of time; the current one is at cur,
 	// since at; others is the shortest of the rest.
@@ -29,7 +30,7 @@ type learned struct {
 const unseen = time.Duration(math.MaxInt64)
 
 func (l *learned) reset() {
-	*l = learned{others: unseen}
+	*l = learned{others: unseen, unit: leastUnit}
 	for i := range l.least {
 		l.least[i] = unseen
 	}
@@ -42,23 +43,28 @@ func (l *learned) add(d *Done) {
 	if d.Service < 0 {
 		return
 	}
-	l.units = min(learnSpan, l.units+min(d.N, learnSpan))
-	l.mean += (float64(d.Service)/float64(d.N) - l.mean) * min(1, float64(d.N)/float64(l.units))
+	if d.N == 1 && l.units == learnSpan { // the common case, without a division
+		l.mean += (float64(d.Service) - l.mean) * (1. / learnSpan)
+	} else {
+		l.units = min(learnSpan, l.units+min(d.N, learnSpan))
+		l.mean += (float64(d.Service)/float64(d.N) - l.mean) * min(1, float64(d.N)/float64(l.units))
+	}
+	// Ten means, but at most an hour.
+	l.unit = max(leastUnit, time.Duration(min(unitMeans*l.mean, float64(time.Hour))))
 }
 
 // advance makes the current span that of now.
 func (l *learned) advance(now time.Duration) {
-	unit := l.unit()
 	passed := now - l.at
 	if passed < 0 { // the clock jumped
 		l.at = now
 		return
 	}
-	if passed < unit {
+	if passed < l.unit {
 		return
 	}
-	l.at += passed - passed%unit
-	for range min(passed/unit, spans) {
+	l.at += passed - passed%l.unit
+	for range min(passed/l.unit, spans) {
 		l.cur = (l.cur + 1) % spans
 		l.least[l.cur] = unseen
 	}
@@ -77,9 +83,4 @@ func (l *learned) shortest() time.Duration {
 		return 0
 	}
 	return d
-}
-
-// unit is ten mean service times, at least 10 ms and at most an hour.
-func (l *learned) unit() time.Duration {
-	return max(leastUnit, time.Duration(min(unitMeans*l.mean, float64(time.Hour))))
 }

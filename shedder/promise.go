@@ -73,10 +73,10 @@ func (s *Shedder) settle(p Promise, now time.Duration, failed, drop bool) {
 			n = 1
 		}
 		d := &s.mu.done
-		*d = Done{
-			Now: now, N: 1, Failed: n, Service: service, Squares: float64(service) * float64(service),
-			Shortest: service, Longest: service, Wait: wait, Load: sl.load(s.mu.cfg.Concurrency),
-		}
+		d.Now, d.N, d.Failed = now, 1, n
+		d.Service, d.Squares = service, float64(service)*float64(service)
+		d.Shortest, d.Longest, d.Wait = service, service, wait
+		sl.describe(&d.Load, s.mu.cfg.Concurrency)
 		s.doneLocked(d)
 	}
 	s.mu.Unlock()
@@ -125,8 +125,7 @@ func (s *Shedder) departLocked(i uint32, now time.Duration) (service, wait time.
 //
 // hot: 0 allocs, one lock, one clock reading
 func (s *Shedder) Allow() (Promise, error) {
-	var r Request
-	return s.allow(&r)
+	return s.allow(&s.mu.plain)
 }
 
 // AllowRequest is [Shedder.Allow] for work with a class, deadline, sender or
@@ -171,12 +170,7 @@ func (s *Shedder) admitLocked(r *Request, now time.Duration, hold bool) (uint32,
 		sl.expired++
 		return 0, m.errs.get(m.cfg.Name, &Verdict{Rule: RuleDeadline, Reason: reason.Expired}, now)
 	}
-	q := &m.req
-	q.Now, q.Deadline, q.Class, q.Classes, q.Share = now, r.Deadline, r.Class, max(1, r.Classes), r.Share
-	if r.Sender != q.Sender || r.Key != q.Key {
-		q.Sender, q.Key = r.Sender, r.Key
-	}
-	q.Load = sl.load(m.cfg.Concurrency)
+	q := s.lendLocked(r, now)
 	if hold {
 		var behind int
 		q.Evictable, behind = sl.below(r.Class, &m.rails)
@@ -213,6 +207,18 @@ func (s *Shedder) admitLocked(r *Request, now time.Duration, hold bool) (uint32,
 	}
 	sl.account.Admitted++
 	return i, nil
+}
+
+// lendLocked copies what counts of a caller's request to where the policy may
+// see it.
+func (s *Shedder) lendLocked(r *Request, now time.Duration) *Request {
+	q := &s.mu.req
+	q.Now, q.Deadline, q.Class, q.Classes, q.Share = now, r.Deadline, r.Class, max(1, r.Classes), r.Share
+	if r.Sender != q.Sender || r.Key != q.Key {
+		q.Sender, q.Key = r.Sender, r.Key
+	}
+	s.mu.slots.describe(&q.Load, s.mu.cfg.Concurrency)
+	return q
 }
 
 // checkLocked says what is wrong with a call.

@@ -49,6 +49,7 @@ type Shedder struct {
 		load    Load // as told with the latest Done
 		learned learned
 
+		plain Request // of Allow; only Now and asked are ever set
 		req   Request // lent to the policy, so that a caller's stays on its stack
 		done  Done
 		slots slots
@@ -258,9 +259,11 @@ func (s *Shedder) Done(d *Done) {
 
 func (s *Shedder) doneLocked(d *Done) {
 	d.Guards = s.mu.guards
-	s.mu.load = d.Load
+	l := &s.mu.load
+	l.Waiting, l.Ahead, l.Evictable, l.Inbound = d.Waiting, d.Ahead, d.Evictable, d.Inbound
+	l.Busy, l.Concurrency, l.Capacity = d.Busy, d.Concurrency, d.Capacity
 	s.mu.learned.add(d)
-	change(&s.unit, int64(s.mu.learned.unit()))
+	change(&s.unit, int64(s.mu.learned.unit))
 	change(&s.shortest, int64(s.mu.learned.shortest()))
 	s.tell(d)
 }

@@ -61,11 +61,13 @@ func (sl *slots) tick(now time.Duration) time.Duration {
 	return sl.now
 }
 
-// load describes what is in hand. Places that are taken although Concurrency
-// was lowered stay in service.
-func (sl *slots) load(concurrency int) Load {
+// describe fills in what is in hand. Places that are taken although Concurrency
+// was lowered stay in service. Here and elsewhere on this path structs are
+// filled in field by field: a copy of a struct that was just made has to wait
+// for the stores that made it.
+func (sl *slots) describe(l *Load, concurrency int) {
 	w := sl.passing.n + sl.waits
-	return Load{Waiting: w, Ahead: w, Busy: sl.started.n, Concurrency: concurrency}
+	l.Waiting, l.Ahead, l.Evictable, l.Busy, l.Concurrency = w, w, 0, sl.started.n, concurrency
 }
 
 // full says that as many are out as ever can be.

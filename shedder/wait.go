@@ -85,8 +85,7 @@ func (s *Shedder) await(ctx context.Context, r *Request, p Promise, wake <-chan 
 	s.mu.Lock()
 	err := s.arriveLocked(p.slot, now, wake, gone)
 	if err != nil && err == gone && r.asked { //nolint:errorlint // the same value, not its kind
-		s.mu.req = *r
-		s.undo(&s.mu.req)
+		s.undo(s.lendLocked(r, r.Now))
 	}
 	s.mu.Unlock()
 	if err != nil {

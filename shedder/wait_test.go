@@ -348,15 +348,20 @@ func TestAcquireReusesItsSlotsWithoutStaleWakes(t *testing.T) {
 
 func TestAcquireSurvivesAPolicyThatPanicsInUndo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &script{undo: func(*shedder.Request) { panic("undo") }}
+		p := &script{undo: func(r *shedder.Request) {
+			require.Equal(t, shedder.Load{Concurrency: 1, Busy: 1}, r.Load, "the shedder's own account")
+			require.Equal(t, "me", r.Sender)
+			panic("undo")
+		}}
 		a := newAcquirer(t, shedder.Config{Policy: p, Concurrency: 1})
 		a.start(t.Context(), "busy", class(0))
 		ctx, cancel := context.WithCancel(t.Context())
-		a.start(ctx, "gone", class(0))
+		a.start(ctx, "gone", shedder.Request{Sender: "me", Load: shedder.Load{Inbound: 9, Capacity: 9, Waiting: 9}})
 		cancel()
 		synctest.Wait()
 		require.ErrorIs(t, a.fault["gone"], context.Canceled)
 		require.EqualValues(t, 1, a.state().Panics)
+		require.Equal(t, "undo", a.state().LastPanic)
 		a.pass("busy")
 		require.Zero(t, a.state().Promises.Outstanding)
 	})
