@@ -41,6 +41,7 @@ type Adaptive struct {
 
 	service service
 	leaving departures
+	demand  demand
 	drain   float64 // units a nanosecond; 0 until warm
 	mean    float64 // service time in ns, or Guards.Baseline
 	warm    bool
@@ -100,14 +101,23 @@ func (a *Adaptive) Admit(r *Request) Verdict {
 	l := contain(r.Load)
 	a.advance(r.Now, &l)
 	a.guard(r.Guards)
-	c := a.ask(r)
+	c := a.ask(r, &l)
+	v := a.judge(r, &l, c)
+	if c != nil && v.Action != Refuse {
+		c.tokens = math.Max(c.tokens-1, -mostDebt)
+	}
+	return v
+}
+
+// judge decides about work of class c, which is nil without classes.
+func (a *Adaptive) judge(r *Request, l *Load, c *class) Verdict {
 	if !a.warm {
 		return a.cold(r)
 	}
 	queue, ahead := float64(l.Waiting), float64(l.Ahead)
 	idle := l.Waiting == 0 && l.Busy < l.Concurrency
 	if r.Later {
-		queue, ahead, idle = a.later(r, &l)
+		queue, ahead, idle = a.later(r, l)
 	}
 	v := Verdict{Service: toDuration(a.mean)}
 	wait := 0.0
@@ -115,46 +125,77 @@ func (a *Adaptive) Admit(r *Request) Verdict {
 		wait = (ahead + 1) / a.drain
 		v.Wait = toDuration(wait)
 	}
-	if r.Deadline != 0 && a.late(r, &l, &v, wait, ahead) {
+	if r.Deadline != 0 && a.late(r, l, &v, wait, ahead) {
 		return v
 	}
 	if idle {
 		return v
 	}
-	return a.decide(r, &l, c, v, queue, ahead)
+	return a.decide(r, l, c, v, queue, ahead)
 }
 
-// decide applies the bound, the classes and the fairness to work that has to
+// decide applies the fairness, the classes and the bound to work that has to
 // wait.
 func (a *Adaptive) decide(r *Request, l *Load, c *class, v Verdict, queue, ahead float64) Verdict {
-	bound := a.bound()
-	if bound > a.cap {
-		bound = a.cap
-	}
-	if c != nil && !a.classOpen(r, c, bound, ahead) {
-		if a.takeShare(r, c) {
-			return v
+	bound := math.Min(a.bound(), a.cap)
+	room := bound
+	if r.Sender != "" && a.shed {
+		ok, modest := a.fair.admit(a, r.Sender, queue)
+		if !ok {
+			return a.refuse(v, RuleFair, a.fair.level*1e9, a.fair.asked*1e9)
 		}
-		return a.refuse(v, RuleBound, a.classBound(c, bound), ahead)
-	}
-	if queue >= bound {
-		if l.Evictable > 0 && !r.Later {
-			v.Action, v.Rule = PushOut, RuleBound
-			v.Limit, v.Value = bound, queue
-			return v
+		if modest { // what is over falls on those who ask for more than the others
+			room = math.Min(bound*modestRoom, a.cap)
 		}
-		if c != nil && a.takeShare(r, c) {
-			return v
-		}
-		if c != nil {
-			c.shed, c.shedAt = true, a.now
-		}
-		return a.refuse(v, a.rule(queue), bound, queue)
 	}
-	if r.Sender != "" && a.overloaded() && !a.fair.admit(a, r.Sender, queue) {
-		return a.refuse(v, RuleFair, a.fair.level*1e9, a.fair.asked*1e9)
+	own := room
+	if c != nil {
+		own = math.Max(a.classBound(c, bound), room-bound)
+		if ahead >= own || a.closed(c) {
+			return a.classFull(r, l, c, v, own, ahead)
+		}
 	}
+	if queue < room {
+		return v
+	}
+	if l.Evictable > 0 && !r.Later {
+		return pushOut(v, bound, queue)
+	}
+	if queue < own {
+		return v
+	}
+	return a.turnAway(r, v, a.rule(queue), bound, queue)
+}
+
+// modestRoom is by how much the bound is higher for senders that ask for less
+// than their share.
+const modestRoom = 1.5
+
+// classFull decides about work of a class for which there is no room.
+func (a *Adaptive) classFull(r *Request, l *Load, c *class, v Verdict, own, ahead float64) Verdict {
+	if c.tokens >= 1 {
+		c.held++
+		return v
+	}
+	c.shed, c.shedAt = true, a.now
+	if !r.Later && ahead < a.high && float64(l.Evictable) > a.heldBelow(c) {
+		return pushOut(v, own, ahead)
+	}
+	return a.turnAway(r, v, a.rule(ahead), own, ahead)
+}
+
+func pushOut(v Verdict, limit, value float64) Verdict {
+	v.Action, v.Rule = PushOut, RuleBound
+	v.Limit, v.Value = limit, value
 	return v
+}
+
+// turnAway refuses what the fairness has let pass.
+func (a *Adaptive) turnAway(r *Request, v Verdict, rule Rule, limit, value float64) Verdict {
+	if r.Sender != "" {
+		a.fair.undo(r.Sender)
+	}
+	return a.refuse(v, rule, limit, value)
 }
 
 // rule says which rule a full bound stands for.
@@ -172,7 +213,8 @@ func (a *Adaptive) rule(queue float64) Rule {
 func (a *Adaptive) refuse(v Verdict, rule Rule, limit, value float64) Verdict {
 	a.refused, a.shed, a.shedAt = true, true, a.now
 	if rule != RuleFair {
-		a.burst = math.Max(a.burst-a.cfg.Spend/math.Max(a.high-a.low, 1), 0)
+		over := clampTo(a.demand.beyond()-a.k.spendAt, 0, 1)
+		a.burst = math.Max(a.burst-over*a.cfg.Spend/math.Max(a.high-a.low, 1), 0)
 	}
 	v.Action, v.Rule, v.Reason = Refuse, rule, reason.Shed
 	v.Limit, v.Value = limit, value
@@ -183,11 +225,12 @@ func (a *Adaptive) refuse(v Verdict, rule Rule, limit, value float64) Verdict {
 // late says whether the work would miss its deadline, and completes v if so.
 func (a *Adaptive) late(r *Request, l *Load, v *Verdict, wait, ahead float64) bool {
 	start := float64(max(r.Now, 0)) + float64(max(r.Transit, 0))
-	spread := a.service.variance()
+	spread := a.service.variation() * a.mean * a.mean
 	if wait > 0 {
 		spread *= 1 + (ahead+1)/(a.workers*a.workers)
 	}
-	done := start + wait + a.mean + a.cfg.Deviations*math.Sqrt(spread)
+	margin := a.cfg.Deviations * (1 + 2*math.Min(ahead/a.low, 1)) / 3
+	done := start + wait + a.mean + margin*math.Sqrt(spread)
 	if done <= float64(r.Deadline) {
 		return false
 	}
@@ -273,7 +316,7 @@ func (a *Adaptive) Inspect(_ time.Duration, st *State) {
 	st.Policy = "adaptive"
 	st.Warm = a.warm
 	st.Service = toDuration(a.mean)
-	st.ServiceDev = toDuration(math.Sqrt(a.service.variance()))
+	st.ServiceDev = toDuration(math.Sqrt(a.service.variation()) * a.mean)
 	if a.service.slow > 0 {
 		st.ServiceRatio = a.service.mean() / a.service.slow
 	}

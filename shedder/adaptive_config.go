@@ -31,14 +31,17 @@ type AdaptiveConfig struct {
 	// default 1 ms.
 	MinTarget time.Duration
 	// Spend is how many units of burst room one refusal costs; 0.001 to 1000,
-	// default 0.5.
+	// default 2.
 	Spend float64
 	// Budget is the time that work may spend here in all. The wait in standing
 	// overload stays below a quarter and the wait in a burst below half of it.
 	// 0, the default, is none.
 	Budget time.Duration
-	// Deviations is the margin of the deadline test, in standard deviations of
-	// the predicted time; 0 is the default 1, at most 10; negative is no margin.
+	// Deviations is the margin of the deadline test while the queue is at the
+	// bound of standing overload, in standard deviations of the predicted time.
+	// It shrinks with the queue, to a third where nothing waits: an idle stage
+	// has nothing better to do than to try. 0 is the default 3, at most 10;
+	// negative is no margin.
 	Deviations float64
 	// Warm is how many units must have ended, beyond the concurrency, before
 	// the measurements are used; 1 to 1,000,000, default 8.
@@ -58,16 +61,26 @@ type constants struct {
 	shrink, regain            float64 // of the burst budget in an interval
 	floorLeast, floorMost     float64 // range of the factor by the variance
 	epochJobs, epochTargets   float64 // length of an epoch of the rate counters
+	standingJobs              float64 // least that counts as a standing queue
+	intervalJobs              float64 // least length of an interval, in jobs
+	fairShort                 float64 // part of the bound below which a queue is short
+	fairOver                  float64 // part of the drain rate that the fairness lets pass beyond it
+	noise                     float64 // standard deviations of a mean that are taken for chance
+	floorTime                 float64 // most of the floor, in service times
+	demandJobs, prior         float64 // memory of the demand, and what is taken as seen
+	spendAt                   float64 // deviations above capacity from which refusals spend
+	standingAt                float64 // deviations above capacity from which a queue stands
+	standingHigh              float64 // part of the burst bound above which a queue stands
 }
 
 func (c AdaptiveConfig) withDefaults() AdaptiveConfig {
 	def(&c.TargetFactor, 2)
-	def(&c.FloorJobs, 8)
+	def(&c.FloorJobs, 7)
 	def(&c.BurstFactor, 16)
 	def(&c.BurstJobs, 20)
 	def(&c.MinTarget, time.Millisecond)
-	def(&c.Spend, 0.5)
-	def(&c.Deviations, 1)
+	def(&c.Spend, 2)
+	def(&c.Deviations, 3)
 	c.Deviations = math.Max(c.Deviations, 0)
 	def(&c.Warm, 8)
 	def(&c.Senders, 1024)
@@ -77,11 +90,13 @@ func (c AdaptiveConfig) withDefaults() AdaptiveConfig {
 func sweptConstants() constants {
 	return constants{
 		window: 4, windowFloor: 32,
-		satWindow: 8, satWindowFloor: 64,
+		satWindow: 16, satWindowFloor: 256,
 		outlier:  16,
-		interval: 5, standing: 0.8, shrink: 0.6, regain: 0.1,
+		interval: 5, standing: 0.8, shrink: 0.6, regain: 0.3,
 		floorLeast: 0.5, floorMost: 4,
 		epochJobs: 128, epochTargets: 4,
+		standingJobs: 26, intervalJobs: 160,
+		fairOver: 0.4, fairShort: 0.5, noise: 2, floorTime: 7, demandJobs: 1024, prior: 50, spendAt: 3.5, standingAt: 2, standingHigh: 0.5,
 	}
 }
 

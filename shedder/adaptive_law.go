@@ -53,11 +53,11 @@ func (a *Adaptive) interval(l *Load) {
 		// Intervals without any call count too: nothing waited in them.
 		k := 1 + math.Max(float64(a.now-a.ends)/length, 0)
 		a.burst = 1 - (1-a.burst)*math.Pow(1-a.k.regain, k)
-	case a.warm && float64(a.least) > a.k.standing*a.low:
+	case a.warm && a.demand.beyond() > a.k.standingAt && float64(a.least) > math.Max(math.Max(a.k.standing*a.low, a.k.standingHigh*a.high), a.k.standingJobs):
 		a.burst *= a.k.shrink
 	}
-	if a.now-a.shedAt > toDuration(2*length) || a.now < a.shedAt {
-		a.shed = false
+	if a.shed && (a.now-a.shedAt > toDuration(2*length) || a.now < a.shedAt) {
+		a.shed, a.fair.on = false, false
 	}
 	a.refused = false
 	a.least = l.Waiting
@@ -69,15 +69,17 @@ func (a *Adaptive) length() float64 {
 	if a.drain == 0 {
 		return float64(time.Millisecond)
 	}
-	return a.k.interval * a.low / a.drain
+	return math.Max(a.k.interval*a.low, a.k.intervalJobs) / a.drain
 }
-
-// overloaded says whether something was refused of late.
-func (a *Adaptive) overloaded() bool { return a.shed }
 
 // derive computes what follows from the measurements.
 func (a *Adaptive) derive() {
+	was := a.warm
 	a.warm = a.service.seen >= int(math.Min(a.workers, 1<<20))+a.cfg.Warm
+	if a.warm && !was { // what was asked for so far is known, what was done too
+		a.demand.done = float64(a.service.seen)
+		a.demand.last = a.now
+	}
 	own := a.service.mean()
 	if !a.frozen {
 		a.mean = own
@@ -89,36 +91,62 @@ func (a *Adaptive) derive() {
 	}
 	a.drain = a.workers / a.mean
 	sat, ok := a.leaving.rate(a.satWindow())
+	sat *= 1 + a.noise(a.satWindow())
 	if ok && sat < a.drain {
 		a.drain = sat
 	}
-	m := a.service.sum / a.service.n
-	cv := 1.0
-	if m > 0 {
-		cv = a.service.variance() / (m * m)
-	}
-	floor := float64(a.cfg.FloorJobs) * clampTo((1+cv)/2, a.k.floorLeast, a.k.floorMost)
-	a.low, a.high = a.bounds(a.mean, a.drain, floor)
+	a.low, a.high = a.bounds(a.mean, a.drain)
 	a.trueLow = a.low
 	if a.frozen {
 		drain := a.workers / own
 		if ok && sat < drain {
 			drain = sat
 		}
-		a.trueLow, _ = a.bounds(own, drain, floor)
+		a.trueLow, _ = a.bounds(own, drain)
 	}
 }
 
-// bounds returns the standing and the burst bound.
-func (a *Adaptive) bounds(mean, drain, floor float64) (low, high float64) {
-	low = math.Max(math.Max(a.cfg.TargetFactor*mean, float64(a.cfg.MinTarget))*drain, floor)
-	high = math.Max(a.cfg.BurstFactor*math.Min(mean, a.service.slow)*drain, float64(a.cfg.BurstJobs))
-	high = math.Max(high, 2*low)
+// noise is how far a mean of n may be off by chance.
+func (a *Adaptive) noise(n float64) float64 {
+	return a.k.noise * math.Sqrt(a.service.variation()/n)
+}
+
+// bounds returns the standing and the burst bound for a service time and a
+// drain rate.
+//
+// The wait is counted in the long-term service time where that is shorter: who
+// waits is used to that, and a stage whose dependency got slow has no more time
+// than before.
+func (a *Adaptive) bounds(mean, drain float64) (low, high float64) {
+	usual := mean
+	if !a.frozen {
+		usual = math.Min(mean, a.service.slow*(1+a.noise(a.window())))
+	}
+	spread := clampTo((1+a.service.variation())/2, a.k.floorLeast, a.k.floorMost)
+	floor := float64(a.cfg.FloorJobs) * spread * idleShape(a.demand.ratio(a.k.prior))
+	floor = math.Min(floor, a.k.floorTime*mean*drain) * usual / mean
+	target := math.Max(a.cfg.TargetFactor*usual, float64(a.cfg.MinTarget)) * drain
+	low = math.Max(math.Max(target, floor), math.Max(2, a.workers/4))
+	high = math.Max(a.cfg.BurstFactor*usual*drain, float64(a.cfg.BurstJobs)*usual/mean)
+	high = math.Max(math.Max(high, 2*target), low)
 	if b := float64(a.cfg.Budget); b > 0 {
 		low = math.Max(math.Min(low, drain*b/4), 1)
 		high = math.Max(math.Min(high, drain*b/2), low)
 	}
 	return low, high
+}
+
+// idleShape returns how many must wait so that a worker idles less than a given
+// part of the time while load times what it can do is asked of it, in units of
+// that number for a load of 2. The queue of M/M/1 that holds k waiting is empty
+// for (load-1)/(load^(k+2)-1) of the time.
+func idleShape(load float64) float64 {
+	const (
+		idle  = 0.003
+		atTwo = 6.387 // jobs
+	)
+	load = clampTo(load, 1.02, 100)
+	return math.Max(math.Log1p((load-1)/idle)/math.Log(load)-2, 1) / atTwo
 }
 
 // guard takes over the guard rails in force.
@@ -152,14 +180,19 @@ const classSlots = 16
 type class struct {
 	asked  counter
 	tokens float64 // of the minimum share
+	held   float64 // admitted on it and, by the share, not started
+	share  float64
 	filled time.Duration
 	shedAt time.Duration
 	shed   bool
 }
 
-// ask counts a request of a class and returns the class, or nil without
-// classes.
-func (a *Adaptive) ask(r *Request) *class {
+// ask counts a request and returns its class, or nil without classes.
+func (a *Adaptive) ask(r *Request, l *Load) *class {
+	a.demand.ask(a.now, a.drain, a.k.demandJobs)
+	if l.Waiting == 0 && l.Busy < l.Concurrency && l.Inbound == 0 {
+		a.demand.idle()
+	}
 	if r.Classes <= 1 && r.Sender == "" {
 		return nil
 	}
@@ -169,6 +202,8 @@ func (a *Adaptive) ask(r *Request) *class {
 	}
 	c := &a.classes[min(max(r.Class, 0), classSlots-1)]
 	c.asked.add(a.epoch)
+	c.share = clampTo(r.Share, 0, 1)
+	a.fill(c)
 	return c
 }
 
@@ -199,37 +234,39 @@ func (a *Adaptive) part() float64 {
 	return clampTo(float64(a.now-a.began)/a.epochLength(), 0, 1)
 }
 
-// residual returns the part of the drain rate that classes above c leave.
-func (a *Adaptive) residual(c *class) float64 {
-	sum, part := 0.0, a.part()
+// classBound returns how many may wait ahead of work of class c: the burst bound
+// if all up to c can be served, else what the higher classes leave of bound.
+func (a *Adaptive) classBound(c *class, bound float64) float64 {
+	above, part := 0.0, a.part()
 	for i := range a.classes {
 		if &a.classes[i] == c {
 			break
 		}
-		sum += a.classes[i].asked.count(a.epoch, part)
+		above += a.classes[i].asked.count(a.epoch, part)
 	}
-	return 1 - sum/(a.epochLength()*a.drain)
-}
-
-// classBound returns how many may wait ahead of work of class c.
-func (a *Adaptive) classBound(c *class, bound float64) float64 {
-	left := a.residual(c)
-	if left < leastResidual {
+	whole := a.epochLength() * a.drain
+	above /= whole
+	if above+c.asked.count(a.epoch, part)/whole < servedLoad {
+		return math.Min(a.high, a.cap)
+	}
+	left := 1 - above
+	if left < leastLeft {
 		return 0
 	}
 	return math.Min(math.Max(bound*left, float64(a.cfg.FloorJobs)), bound)
 }
 
-// leastResidual is the part of the drain rate below which higher classes are
-// taken to need all of it.
-const leastResidual = 0.05
+const (
+	// servedLoad is the load of a class and those above it up to which the
+	// class is not in overload.
+	servedLoad = 0.9
+	// leastLeft is the part of the drain rate below which higher classes are
+	// taken to need all of it.
+	leastLeft = 0.05
+)
 
-// classOpen says whether work of class c may wait: the higher classes leave
-// enough, and none of them was refused within the target.
-func (a *Adaptive) classOpen(r *Request, c *class, bound, ahead float64) bool {
-	if r.Class <= 0 {
-		return true
-	}
+// closed says that a class above c was refused within the target.
+func (a *Adaptive) closed(c *class) bool {
 	hold := toDuration(a.low / a.drain)
 	for i := range a.classes {
 		h := &a.classes[i]
@@ -237,32 +274,43 @@ func (a *Adaptive) classOpen(r *Request, c *class, bound, ahead float64) bool {
 			break
 		}
 		if h.shed && a.now >= h.shedAt && a.now-h.shedAt <= hold {
-			return false
+			return true
 		}
 	}
-	if ahead < a.classBound(c, bound) {
-		return true
-	}
-	c.shed, c.shedAt = true, a.now
 	return false
 }
 
-// takeShare admits work of class c on its minimum share, if any is left.
-func (a *Adaptive) takeShare(r *Request, c *class) bool {
-	share := clampTo(r.Share, 0, 1)
-	if share == 0 {
-		return false
-	}
+// fill lets tokens of a class's minimum share come in, and what it holds on
+// them go.
+func (a *Adaptive) fill(c *class) {
 	if a.now > c.filled {
-		c.tokens = math.Min(c.tokens+share*a.drain*float64(a.now-c.filled), mostTokens)
+		owed := c.share * a.drain * float64(a.now-c.filled)
+		c.tokens = math.Min(c.tokens+shareMargin*owed, mostTokens)
+		c.held = math.Max(c.held-owed, 0)
 	}
 	c.filled = a.now
-	if c.tokens < 1 {
-		return false
-	}
-	c.tokens--
-	return true
 }
 
-// mostTokens bounds how much of a minimum share is saved up.
-const mostTokens = 2
+// heldBelow is how many of the classes below c may wait on their shares.
+func (a *Adaptive) heldBelow(c *class) float64 {
+	sum, below := 0.0, false
+	for i := range a.classes {
+		l := &a.classes[i]
+		if below && l.share > 0 {
+			a.fill(l)
+			sum += l.held
+		}
+		below = below || l == c
+	}
+	return sum
+}
+
+const (
+	// shareMargin keeps what is admitted on a share within it as the stage
+	// counts it, over a window of its own.
+	shareMargin = 0.9
+	// mostTokens bounds how much of a minimum share is saved up, and mostDebt
+	// how far a class that had more than it is taken to be ahead.
+	mostTokens = 2
+	mostDebt   = 64
+)

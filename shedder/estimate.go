@@ -17,10 +17,16 @@ type service struct {
 	seen            int     // completions so far, saturating
 	slow            float64 // long-term mean
 	slowN           float64
+
+	longN, longSum, longSquares float64 // for the shape of the distribution
 }
 
+// shapeTerm is by how much longer the shape is remembered than the mean: a
+// variance needs more.
+const shapeTerm = 8
+
 // longTerm is by how much slower than the mean the long-term mean follows.
-const longTerm = 50
+const longTerm = 1000
 
 // add tells of count completions with the given sums; window is how many
 // completions are remembered. A batch counts as if it came one by one.
@@ -39,6 +45,10 @@ func (s *service) add(count int, sum, squares, window float64) {
 	s.n = s.n*keep + n*scale
 	s.sum = s.sum*keep + sum*scale
 	s.squares = s.squares*keep + squares*scale
+	keep = keepAfter(n, window*shapeTerm)
+	s.longN = s.longN*keep + n
+	s.longSum = s.longSum*keep + sum
+	s.longSquares = s.longSquares*keep + squares
 	s.seen = int(math.Min(float64(s.seen)+n, 1<<30))
 	s.slowN = math.Min(s.slowN+n, window*longTerm)
 	s.slow += (sum/n - s.slow) * math.Min(n/s.slowN, 1)
@@ -52,13 +62,14 @@ func (s *service) mean() float64 {
 	return math.Max(s.sum/s.n, 1)
 }
 
-// variance returns the variance of the service time in square ns.
-func (s *service) variance() float64 {
-	if s.n == 0 {
-		return 0
+// variation returns the squared coefficient of variation: the variance over the
+// square of the mean. It is 1 until something is known.
+func (s *service) variation() float64 {
+	if s.longSum <= 0 {
+		return 1
 	}
-	m := s.sum / s.n
-	return math.Max(s.squares/s.n-m*m, 0)
+	m := s.longSum / s.longN
+	return math.Max(s.longSquares/s.longN/(m*m)-1, 0)
 }
 
 // departures estimates the rate at which a stage that always has work gets it
@@ -97,6 +108,83 @@ func (d *departures) rate(window float64) (float64, bool) {
 		return 0, false
 	}
 	return d.n / d.spent, true
+}
+
+// demand compares what is asked for with what can be done, since a worker was
+// last idle but not for much longer than the memory.
+type demand struct {
+	asked, done float64 // done is what would have been if there was work all the time
+	last        time.Duration
+
+	// slots of a few units of work each tell how bursty the arrivals are
+	slot, slotDone    float64 // asked and done in the one under way
+	prev              float64 // asked in the one before
+	changes, askedAll float64 // decayed sums of squared changes, and of asked
+}
+
+const (
+	// slotJobs is the length of a slot in units of work.
+	slotJobs = 8
+	// leastBursts is how many bursts, each as large as the dispersion says, are
+	// no evidence of anything.
+	leastBursts = 2
+	// maxLoad is the highest load that is told from others.
+	maxLoad = 100
+)
+
+// ask counts one request.
+func (d *demand) ask(now time.Duration, drain, memory float64) {
+	if now > d.last {
+		gone := math.Min(float64(now-d.last)*drain, memory)
+		d.done += gone
+		if d.slotDone += gone; d.slotDone >= slotJobs {
+			d.nextSlot(memory)
+		}
+	}
+	d.last = now
+	d.asked++
+	if drain > 0 {
+		d.slot++
+	}
+	if d.done > memory {
+		d.asked /= 2
+		d.done /= 2
+	}
+	d.asked = math.Min(d.asked, memory*maxLoad)
+}
+
+func (d *demand) nextSlot(memory float64) {
+	keep := math.Max(1-d.slotDone/memory, 0)
+	change := d.slot - d.prev
+	d.changes = d.changes*keep + change*change/2
+	d.askedAll = d.askedAll*keep + d.slot
+	d.prev = d.slot
+	if d.slotDone >= 2*slotJobs { // whole slots without any
+		d.changes += d.slot * d.slot / 2
+		d.prev = 0
+	}
+	d.slot, d.slotDone = 0, 0
+}
+
+// idle tells that a worker had nothing to do.
+func (d *demand) idle() {
+	d.asked /= 2
+	d.done /= 2
+}
+
+// ratio returns the load; prior units at a load of 1 are taken as seen.
+func (d *demand) ratio(prior float64) float64 {
+	return (d.asked + prior) / (d.done + prior)
+}
+
+// beyond returns by how many standard deviations more was asked for than can be
+// done, given how bursty the arrivals are: their index of dispersion is the
+// variance of how many come in a slot, over the mean, and 1 for a Poisson
+// process. It is taken from changes from slot to slot, so that a step of the
+// load does not pass for a burst.
+func (d *demand) beyond() float64 {
+	bursty := math.Max((d.changes+slotJobs)/(d.askedAll+slotJobs), 0.25)
+	return (d.asked - d.done) / math.Sqrt(bursty*math.Max(d.done, leastBursts*bursty))
 }
 
 // counter counts events over a sliding window: the epoch under way, and the

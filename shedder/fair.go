@@ -34,8 +34,9 @@ type sender struct {
 // others is the sender that all share which found no place of their own.
 const others = 0
 
-// admit says whether one more unit of name may wait, behind queue others.
-func (f *fair) admit(a *Adaptive, name string, queue float64) bool {
+// admit says whether one more unit of name may wait, behind queue others, and
+// whether the sender asks for less than its share.
+func (f *fair) admit(a *Adaptive, name string, queue float64) (ok, modest bool) {
 	if !f.on {
 		f.start(a)
 	}
@@ -48,24 +49,26 @@ func (f *fair) admit(a *Adaptive, name string, queue float64) bool {
 		weight = f.level / rate
 	}
 	s.credit = math.Min(s.credit+weight, mostCredit)
-	ok := s.credit >= 1
+	ok = s.credit >= 1 || queue < a.low*a.k.fairShort && s.credit > -mostDue // never let the stage run dry
 	if ok {
 		s.credit--
-	} else if queue < a.low/4 { // never let the stage run dry for fairness
-		ok = true
 	}
 	if ok {
 		f.passed++
 	}
-	f.adjust(a, queue)
+	f.adjust(a)
 	if !ok {
 		f.asked = rate
 	}
-	return ok
+	return ok, weight == 1
 }
 
-// mostCredit bounds what a sender saves up.
-const mostCredit = 2
+const (
+	// mostCredit bounds what a sender saves up, and mostDue what it owes for
+	// what it was let in with while the queue was short.
+	mostCredit = 2
+	mostDue    = 4
+)
 
 // start begins with no memory of an overload that is over.
 func (f *fair) start(a *Adaptive) {
@@ -76,15 +79,15 @@ func (f *fair) start(a *Adaptive) {
 	f.passed, f.total, f.from = 0, 0, float64(a.now)
 }
 
-// adjust moves the level so that as much passes as is worked off, a little more
-// while the queue is short.
-func (f *fair) adjust(a *Adaptive, queue float64) {
+// adjust moves the level so that a little more passes than is worked off: the
+// bound refuses that, so that the stage does not run dry.
+func (f *fair) adjust(a *Adaptive) {
 	const every = 64
 	gone := float64(a.now) - f.from
 	if f.total < every || gone <= 0 {
 		return
 	}
-	want := a.drain * gone * (1 + 0.25*clampTo((a.low*0.75-queue)/a.low, -1, 1))
+	want := a.drain * gone * (1 + a.k.fairOver)
 	f.level = clampTo(f.level*clampTo(want/math.Max(f.passed, 1), 0.5, 2), a.drain*1e-6, a.drain)
 	f.passed, f.total, f.from = 0, 0, float64(a.now)
 }
