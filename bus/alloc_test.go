@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/sedabus/seda/bustest"
 	"github.com/sedabus/seda/internal/invariant"
 	"github.com/sedabus/seda/reason"
+	"github.com/sedabus/seda/shedder"
 )
 
 // noAllocs requires that f allocates nothing once it has warmed up. The
@@ -33,7 +35,11 @@ func noAllocs(t *testing.T, f func()) {
 // func that publishes one envelope and waits for its end.
 func echo(t *testing.T, c bus.StageConfig, hops int) func() {
 	t.Helper()
-	b := bustest.New(t, bus.Config{})
+	return echoOn(t, bustest.New(t, bus.Config{}), c, hops)
+}
+
+func echoOn(t *testing.T, b *bus.Bus, c bus.StageConfig, hops int) func() {
+	t.Helper()
 	done := make(chan struct{}, 1)
 	var names []string
 	last := func(context.Context, *bus.Envelope) error {
@@ -126,6 +132,46 @@ func TestAllocs_hop(t *testing.T) {
 	for _, hops := range []int{1, 5} {
 		t.Run(fmt.Sprint(hops), func(t *testing.T) { noAllocs(t, echo(t, bus.StageConfig{}, hops)) })
 	}
+}
+
+// The default shedder, at the door and over an itinerary of three stages.
+func TestAllocs_ask(t *testing.T) {
+	for _, hops := range []int{0, 3} {
+		t.Run(fmt.Sprint("admit", hops), func(t *testing.T) {
+			b := bustest.New(t, bus.Config{NewShedder: shedder.Default})
+			noAllocs(t, echoOn(t, b, bus.StageConfig{}, hops))
+		})
+	}
+	t.Run("shed", func(t *testing.T) {
+		b := bustest.New(t, bus.Config{NewShedder: shedder.Default})
+		gate := bustest.NewGate()
+		var busy atomic.Bool
+		s := bustest.Stage(t, b, "s", bus.StageConfig{}, func(ctx context.Context, _ *bus.Envelope) error {
+			if busy.Load() {
+				return gate.Wait(ctx)
+			}
+			for began := time.Now(); time.Since(began) < 200*time.Microsecond; { // long enough for a bound below the capacity
+			}
+			return nil
+		})
+		bustest.Start(t, b)
+		for range 50 {
+			_, err := s.Call(t.Context(), &bus.Envelope{})
+			require.NoError(t, err)
+		}
+		busy.Store(true)
+		e := &bus.Envelope{}
+		for s.TryPublish(e) == nil { // until the bound is reached
+		}
+		require.ErrorIs(t, s.TryPublish(e), bus.ErrShed)
+		noAllocs(t, func() {
+			if s.TryPublish(e) == nil {
+				t.Error("accepted")
+			}
+		})
+		gate.Open()
+		bustest.Drain(t, b)
+	})
 }
 
 func TestAllocs_refuse(t *testing.T) {

@@ -43,6 +43,8 @@ func newAskings() *sync.Pool {
 // the worst answer counts, and each hears how long the stages before it take,
 // so that a bottleneck at the third stage sheds at the first. A nil asking
 // admits without any account. The caller ends it with settle.
+//
+// hot: 0 allocs
 func (s *Stage) ask(e *Envelope, par *parent) (*asking, error) {
 	if s.shed == nil && e.Slip.route == nil && s.mu.topic == nil {
 		return nil, nil //nolint:nilnil // nobody to ask is the common case
@@ -68,7 +70,10 @@ func (s *Stage) ask(e *Envelope, par *parent) (*asking, error) {
 }
 
 func (a *asking) begin(s *Stage) {
-	a.now = time.Duration(s.bus.clock.Tick())
+	a.now = time.Duration(s.stamp())
+	if s.idle.Load() {
+		a.now = time.Duration(s.bus.clock.Tick()) // no executor has looked at it of late
+	}
 	a.transit, a.later, a.n, a.pushOut = 0, false, 0, -1
 }
 
@@ -140,7 +145,9 @@ func (s *Stage) describeLoad(a *asking, e *Envelope, r *shedder.Request) {
 		m.classes.describe(r, e)
 	}
 	s.mu.Unlock()
-	r.Inbound = s.door.coming.count(a.now, a.transit)
+	if a.transit > 0 {
+		r.Inbound = s.door.coming.count(a.now, a.transit)
+	}
 	others := int(s.door.asking.Add(1)) - 1 // at the door together: each counts for the next
 	r.Waiting += others
 	r.Ahead += others
