@@ -2,6 +2,7 @@ package shedder_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -62,5 +63,38 @@ func TestAllocsAllowRequestRefused(t *testing.T) {
 		if _, err := s.AllowRequest(r); err == nil {
 			t.Fatal("let in")
 		}
+	})
+}
+
+func TestAllocsAcquire(t *testing.T) {
+	s := newShedder(t, shedder.Config{Policy: &still{}, Concurrency: 1})
+	ctx := t.Context()
+	requireNoAllocs(t, func() {
+		p, err := s.Acquire(ctx, shedder.Request{Class: 1, Classes: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Pass()
+	})
+	// One that waits and is told no allocates an error, but leaves its slot and
+	// channel to the next.
+	busy, err := s.Acquire(ctx, shedder.Request{})
+	require.NoError(t, err)
+	defer busy.Pass()
+	s.Kill(true)
+	few := testing.AllocsPerRun(100, func() { _, _ = s.Acquire(ctx, shedder.Request{Deadline: s.Now() + time.Microsecond}) })
+	require.LessOrEqual(t, few, 8.0)
+	require.Equal(t, 1, s.State(s.Now()).Promises.Outstanding)
+}
+
+func TestAllocsLearn(t *testing.T) {
+	s := newShedder(t, shedder.Config{Concurrency: 2})
+	requireNoAllocs(t, func() {
+		p, err := s.Allow()
+		if err != nil {
+			return
+		}
+		p.Fail()
+		p.Drop() // too late
 	})
 }

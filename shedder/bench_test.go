@@ -89,6 +89,7 @@ func BenchmarkDecideParallel(b *testing.B) {
 func BenchmarkAllow(b *testing.B) {
 	pair := func(c shedder.Config) func(b *testing.B) {
 		return func(b *testing.B) {
+			b.Helper()
 			s := newShedder(b, c)
 			measure(b, func() {
 				p, _ := s.Allow()

@@ -57,8 +57,8 @@ const (
 // the quota, and the use of all of them the use.
 //
 // It takes a sample with a decision, at most every 100 ms, and averages over
-// 300 ms. The sample reads two small files: tens of microseconds during which
-// the shedder's other callers wait.
+// 300 ms. The sample reads two small files, or /proc/stat where there is no
+// quota: some tens of microseconds during which the shedder's other callers wait.
 type CPU struct {
 	Passive
 

@@ -19,4 +19,7 @@
 //	}
 //	err = work()
 //	p.Done(err)
+//
+// [Shedder.Acquire] also holds the caller back until one of Config.Concurrency
+// places is free.
 package shedder

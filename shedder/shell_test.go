@@ -28,6 +28,11 @@ func TestDoomedByTheShortestOfLate(t *testing.T) {
 	tell(s, now, 8*milli)
 	require.False(t, s.Doomed(now, now+2*milli))
 	require.True(t, s.Doomed(now, now+2*milli-1))
+	for range 7 {
+		now += 50 * milli
+		tell(s, now, 5*milli)
+	}
+	require.False(t, s.Doomed(now, now+2*milli), "7 units later the 2 ms still count")
 	for range 200 { // all work takes longer now; the unit is 10 times that
 		now += 5 * milli
 		tell(s, now, 5*milli)

@@ -11,7 +11,7 @@ const (
 	passing              // admitted by Allow: counted as waiting until a place is free
 	waiting              // in Acquire
 
-	// In Acquire, told no, and counted no more:
+	// These were in Acquire, were told no, and are counted no more.
 
 	pushedOut // a higher class took the place
 	doomed    // at its turn the deadline could not be met
