@@ -312,11 +312,11 @@ func (s *Shedder) Doomed(now, deadline time.Duration) bool {
 	if deadline == 0 {
 		return false
 	}
-	if now >= deadline || !gate(s.gate.Load()).sheds() {
+	if now > deadline || !gate(s.gate.Load()).sheds() {
 		return now > deadline
 	}
 	left := deadline - now // wraps around below 0 when it is huge
-	return left > 0 && int64(left) < s.shortest.Load()
+	return left >= 0 && int64(left) < s.shortest.Load()
 }
 
 // Overloaded says whether something was shed within the last unit of time, see

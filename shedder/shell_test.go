@@ -28,6 +28,7 @@ func TestDoomedByTheShortestOfLate(t *testing.T) {
 	tell(s, now, 8*milli)
 	require.False(t, s.Doomed(now, now+2*milli))
 	require.True(t, s.Doomed(now, now+2*milli-1))
+	require.True(t, s.Doomed(now, now))
 	for range 7 {
 		now += 50 * milli
 		tell(s, now, 5*milli)
