@@ -74,22 +74,21 @@ func (o *options) scenarios(data string) ([]shape.Shape, error) {
 	return append(shape.All(), traces...), err
 }
 
-// choose returns the entries of all that the list names, or all for no list.
+// choose returns the entries of all that the list names, in the order of all;
+// everything for no list.
 func choose[T any](what, list string, all []T, name func(T) string) ([]T, error) {
 	if list == "" {
 		return all, nil
 	}
-	var out []T
-	for want := range strings.SplitSeq(list, ",") {
-		i := slices.IndexFunc(all, func(x T) bool { return name(x) == want })
-		if i < 0 {
-			known := make([]string, len(all))
-			for k := range all {
-				known[k] = name(all[k])
-			}
+	known := make([]string, len(all))
+	for i := range all {
+		known[i] = name(all[i])
+	}
+	wanted := strings.Split(list, ",")
+	for _, want := range wanted {
+		if !slices.Contains(known, want) {
 			return nil, fmt.Errorf("no %s named %q; there are %s", what, want, strings.Join(known, ", "))
 		}
-		out = append(out, all[i])
 	}
-	return out, nil
+	return slices.DeleteFunc(slices.Clone(all), func(x T) bool { return !slices.Contains(wanted, name(x)) }), nil
 }

@@ -61,6 +61,9 @@ func (p *policies) Admit(w *sim.World, j *sim.Job) sim.Action {
 			Now: w.Now, Deadline: j.Deadline, Transit: transit, Later: i > 0,
 			Class: int(j.Class), Classes: max(1, len(w.Spec.Classes)), Load: loadOf(w, &w.At[i], int(j.Class)),
 		}
+		if transit == 0 {
+			r.Inbound = 0 // nothing comes before who comes at once
+		}
 		if r.Classes > 1 {
 			r.Share = w.Spec.Classes[j.Class].Share
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/sedabus/seda/bench/overload/internal/bubble"
 	"github.com/sedabus/seda/bench/overload/internal/sim"
 )
 
@@ -45,6 +46,9 @@ func markov(c, k int, load float64) (refused, waiting float64) {
 // Little's law, in waits.
 func TestSimulationAgreesWithMarkov(t *testing.T) {
 	t.Parallel()
+	if bubble.Race {
+		t.Skip("a simulation is one goroutine")
+	}
 	for _, c := range []struct {
 		workers, k int
 		load       float64
