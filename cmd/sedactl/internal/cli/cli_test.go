@@ -66,6 +66,8 @@ func TestUsage(t *testing.T) {
 		"flag of a wrong type":  {[]string{"demo", "--seed", "-1"}, 2, "", `invalid argument "-1" for "--seed"`},
 		"unknown policy":        {[]string{"demo", "--policy", "x"}, 2, "", `--policy is "x", must be one of block, reject`},
 		"settings out of bound": {[]string{"demo", "--capacity", "0", "--service", "-1s"}, 2, "", "--capacity is 0, must be from 1 to 16777216\n--service is -1s"},
+		"unknown shedding":      {[]string{"demo", "--shed", "x"}, 2, "", `--shed is "x", must be one of both, on, off`},
+		"budget out of bound":   {[]string{"demo", "--budget", "NaN"}, 2, "", "--budget is NaN, must be from 1 to 1000000"},
 		"speed without trace":   {[]string{"demo", "--speed", "2"}, 2, "", "--speed and --load need --trace"},
 		"load without trace":    {[]string{"demo", "--load", "2"}, 2, "", "--speed and --load need --trace"},
 		"help":                  {[]string{"help"}, 0, "Commands:\n  demo ", ""},
@@ -93,7 +95,7 @@ func TestUsage(t *testing.T) {
 }
 
 // small are the flags of a short run.
-var small = []string{"demo", "--duration", "500ms", "--capacity", "16", "--concurrency", "2"}
+var small = []string{"demo", "--duration", "500ms", "--capacity", "64", "--concurrency", "2", "--service", "2ms"}
 
 func TestDemoPrintsLinesWithoutATerminal(t *testing.T) {
 	t.Parallel()
@@ -102,10 +104,12 @@ func TestDemoPrintsLinesWithoutATerminal(t *testing.T) {
 		require.Zero(t, got.code, got.errors)
 		assert.Empty(t, got.errors)
 		assert.NotContains(t, got.out, "\x1b")
-		assert.True(t, strings.HasPrefix(got.out, "seda demo   policy reject   capacity 16   concurrency 2   service 2.00ms   seed 1\n\n   1.0s  "), got.out)
+		assert.True(t, strings.HasPrefix(got.out, "seda demo  policy reject  capacity 64  concurrency 2  service 2.00ms  seed 1\n  in time: done within 40.0ms (20 service times) of the arrival\n\n"), got.out)
 		assert.Contains(t, got.out, "\n   2.0s  ", "a line each second")
-		assert.Contains(t, got.out, "account of the whole run, calibration included: balanced\n  ACCEPTED  =  COMPLETED  +")
-		assert.Contains(t, got.out, "full ")
+		assert.Contains(t, got.out, "   without shedding                    with shedding\n   TIME  PHASE  ")
+		assert.Contains(t, got.out, "account of the whole run, calibration included: balanced, balanced\n  SHED  ACCEPTED = COMPLETED +")
+		assert.Contains(t, got.out, "\n  refused: full ")
+		assert.Contains(t, got.out, "\n  shed: work bound ")
 	})
 }
 
@@ -137,6 +141,23 @@ func TestDemoRedrawsOnATerminal(t *testing.T) {
 	}
 }
 
+func TestDemoShowsOneSideIfAsked(t *testing.T) {
+	t.Parallel()
+	for shed, other := range map[string]string{"on": "without shedding", "off": "with shedding"} {
+		t.Run(shed, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				got := world{}.call(append(small, "--shed", shed, "--deadlines", "--budget", "10")...)
+				require.Zero(t, got.code, got.errors)
+				assert.NotContains(t, got.out, " "+other)
+				assert.Contains(t, got.out, "done within 20.0ms (10 service times) of the arrival, its deadline\n")
+				assert.Contains(t, got.out, "calibration included: balanced\n  SHED ")
+				assert.Contains(t, got.out, "\n  "+shed+" ")
+			})
+		})
+	}
+}
+
 func TestDemoJSON(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,10 +170,12 @@ func TestDemoJSON(t *testing.T) {
 		require.NoError(t, d.Decode(&s))
 		_, err := d.Token()
 		require.ErrorIs(t, err, io.EOF, "nothing else")
-		assert.Equal(t, demo.Settings{Policy: "drop-oldest", Capacity: 16, Concurrency: 2, ServiceMS: 2, Seed: 7}, s.Settings)
-		assert.Len(t, s.Phases, 3)
-		assert.True(t, s.Account.Balanced)
-		assert.Positive(t, s.Account.Dropped["evicted"])
+		assert.Equal(t, demo.Settings{Policy: "drop-oldest", Capacity: 64, Concurrency: 2, ServiceMS: 2, Seed: 7, Budget: 20, BudgetMS: 40}, s.Settings)
+		require.Len(t, s.Sides, 2)
+		assert.Len(t, s.Sides[0].Phases, 4)
+		assert.True(t, s.Balanced())
+		assert.Positive(t, s.Sides[0].Account.Dropped["evicted"])
+		assert.Positive(t, s.Sides[1].Account.Refused["shed"])
 	})
 }
 
@@ -168,7 +191,7 @@ func TestFirstInterruptDrains(t *testing.T) {
 				got := world{signals: signals}.call(append(small, "--duration", "2s")...)
 				require.Zero(t, got.code, got.errors)
 				assert.Less(t, time.Since(begin), 2*time.Second, "virtual time: it did not go on")
-				assert.Contains(t, got.out, "0.5x (stopped)")
+				assert.Contains(t, got.out, " 0.5x stopped ")
 				assert.Contains(t, got.out, "stopped; what was under way has been drained")
 				assert.Contains(t, got.out, "balanced")
 			})
@@ -191,8 +214,11 @@ func TestSecondInterruptCuts(t *testing.T) {
 		var s demo.Summary
 		require.NoError(t, json.Unmarshal([]byte(got.out), &s))
 		assert.Equal(t, demo.EndCut, s.End)
-		assert.Positive(t, s.Account.Abandoned)
-		assert.True(t, s.Account.Balanced)
+		require.Len(t, s.Sides, 2)
+		for _, side := range s.Sides {
+			assert.Positive(t, side.Account.Abandoned)
+		}
+		assert.True(t, s.Balanced())
 	})
 }
 
@@ -214,12 +240,12 @@ func TestDemoTrace(t *testing.T) {
 	)
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		got := world{}.call("demo", "--trace", path, "--speed", "2")
+		got := world{}.call("demo", "--trace", path, "--speed", "2", "--concurrency", "4", "--shed", "off")
 		require.Zero(t, got.code, got.errors)
 		assert.Equal(t, "sedactl: skipped: "+path+":4: 1 fields, want 3\n", got.errors)
 		assert.Contains(t, got.out, "trace "+path+": 4 arrivals, 1 bad lines skipped\n")
 		// 4 servers for 10 s are 40 s of work, for 50 tokens.
-		assert.Contains(t, got.out, "at 2x speed it takes 10.0s; 800ms of service for each generated token load the bottleneck by 1\n")
+		assert.Contains(t, got.out, "2x speed: 10.0s, load 1: 800ms of service a generated token\n")
 		assert.Contains(t, got.out, "balanced\n")
 		// All of it, beyond the length of a phase without a trace. The second row
 		// takes 16 s from 1 s on, the last one 8 s from 10 s on.
@@ -259,7 +285,9 @@ func TestManySkippedLines(t *testing.T) {
 
 func TestVerdict(t *testing.T) {
 	t.Parallel()
-	s := &demo.Summary{End: demo.EndComplete, Account: demo.Account{Balanced: true}}
+	s := &demo.Summary{End: demo.EndComplete, Sides: []demo.Result{
+		{Account: demo.Account{Balanced: true}}, {Account: demo.Account{Balanced: true}},
+	}}
 	require.NoError(t, verdict(s))
 	s.End = demo.EndDrained
 	require.NoError(t, verdict(s))
@@ -270,7 +298,7 @@ func TestVerdict(t *testing.T) {
 	assert.Equal(t, ExitCut, f.code)
 	assert.EqualError(t, f, "exit code 130")
 
-	s.Account.Balanced = false
+	s.Sides[1].Account.Balanced = false
 	f, ok = errors.AsType[*failure](verdict(s))
 	require.True(t, ok)
 	assert.Equal(t, ExitFailure, f.code, "an account that does not balance is what matters most")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,23 +18,33 @@ import (
 	"github.com/sedabus/seda/cmd/sedactl/internal/trace"
 )
 
-// How often a run is shown.
+// How a run is shown, and how often.
 const (
+	textWidth = 100 // columns of the summary where no terminal is
+
 	redrawEvery = 100 * time.Millisecond
 	lineEvery   = time.Second
 )
 
 const demoLong = `Runs a pipeline of three stages, parse, work and store, of which work is the
-bottleneck, and shows how it behaves under load.
+bottleneck, and shows how it behaves under load: once without and once with the
+shedder, side by side. There is no other difference between the two.
 
-First the pipeline's capacity is measured, with a fixed number of jobs under
-way. Then come three phases of load at 0.5, 1 and 2 times that capacity. The
-load is open-loop: arrivals are random and independent (Poisson) and do not
+First the capacity is measured, with a fixed number of jobs under way. Then
+come phases of load at 0.5, 1, 2 and, for half as long, 4 times that capacity.
+The load is open-loop: arrivals are random and independent (Poisson) and do not
 wait for the pipeline to keep up. What cannot be accepted at once is refused,
 also under the policy block: no publisher waits. Latency counts from the time
-at which an arrival was meant. At the end the bus's account must balance: all
-that was accepted was completed, dead-lettered, dropped, abandoned, or is
-pending.
+at which an arrival was meant, and what is done within --budget mean service
+times is done in time: whoever asked is still there. What is possible is the
+least of what was offered and of what the capacity allows for.
+
+Both pipelines run at the same time and get the same arrivals. Their handlers
+wait instead of computing, so that neither takes processor time that the other
+needs, and what disturbs the machine disturbs both.
+
+At the end the accounts must balance: all that was accepted was completed,
+dead-lettered, dropped, abandoned, or is pending.
 
 With --trace the arrivals are those of a recorded trace instead: a CSV file
 with the header
@@ -50,6 +61,7 @@ Exit codes: 0 all well; 1 a failure, or an account that does not balance;
 type demoFlags struct {
 	config    demo.Config
 	policy    string
+	shed      string
 	trace     string
 	json      bool
 	noColour  bool
@@ -78,6 +90,9 @@ func newDemo(env *Env) *cobra.Command {
 	flags.DurationVar(&c.Service, "service", demo.DefaultService, "mean service time of the bottleneck")
 	flags.DurationVar(&c.Duration, "duration", demo.DefaultDuration, "length of each phase; with --trace the most that is played")
 	flags.Uint64Var(&c.Seed, "seed", demo.DefaultSeed, "seed of arrivals and service times")
+	flags.StringVar(&f.shed, "shed", demo.ShedBoth.String(), "which pipelines run: "+strings.Join(demo.Sheddings(), ", "))
+	flags.Float64Var(&c.Budget, "budget", demo.DefaultBudget, "latency, in mean service times, that is in time")
+	flags.BoolVar(&c.Deadlines, "deadlines", false, "make the budget each arrival's deadline")
 	flags.StringVar(&f.trace, "trace", "", "play the arrivals of this CSV file")
 	flags.Float64Var(&c.Speed, "speed", demo.DefaultSpeed, "play the trace so many times faster")
 	flags.Float64Var(&c.Load, "load", demo.DefaultLoad, "load of the bottleneck by the trace; 1 is all it can do")
@@ -119,7 +134,7 @@ func runDemo(env *Env, f *demoFlags) error {
 // verdict says what the exit code tells of a run.
 func verdict(s *demo.Summary) error {
 	switch {
-	case !s.Account.Balanced:
+	case !s.Balanced():
 		return failed(errors.New("the account does not balance"))
 	case s.End == demo.EndCut:
 		return &failure{nil, ExitCut}
@@ -130,6 +145,9 @@ func verdict(s *demo.Summary) error {
 // check checks what the configuration does not know of.
 func (f *demoFlags) check() (err error) {
 	if f.config.Policy, err = demo.ParsePolicy(f.policy); err != nil {
+		return err
+	}
+	if f.config.Shed, err = demo.ParseShedding(f.shed); err != nil {
 		return err
 	}
 	if f.trace == "" && f.hasReplay {
@@ -249,7 +267,7 @@ func (d *display) show(f *demo.Frame) {
 	case d.lines:
 		text := demo.FrameText(f) + "\n"
 		if !d.titled {
-			text = strings.Join(demo.TitleTexts(f), "\n") + "\n\n" + text
+			text = strings.Join(demo.TitleTexts(f), "\n") + "\n\n" + demo.TextHeader(f) + "\n" + text
 			d.titled = true
 		}
 		_, err = io.WriteString(d.w, text)
@@ -279,7 +297,11 @@ func (d *display) summary(s *demo.Summary) error {
 	}
 	var b strings.Builder
 	b.WriteByte('\n')
-	for _, l := range demo.SummaryLines(s) {
+	width := 0
+	if d.live {
+		width, _, _ = d.env.Size(d.w)
+	}
+	for _, l := range demo.SummaryLines(s, cmp.Or(width, textWidth)) {
 		b.WriteString(l.Render(0, d.colour) + "\n")
 	}
 	if _, err := io.WriteString(d.out, b.String()); err != nil {

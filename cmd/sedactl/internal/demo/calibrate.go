@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sedabus/seda/bus"
@@ -22,38 +23,66 @@ func (c *Config) calibrationTime() time.Duration {
 	return max(min(c.Duration/2, 3*time.Second), 12*c.Service)
 }
 
+// slices is in how many parts the measurement is cut. The median of their rates
+// counts, so that a moment in which the machine stands still does not. It is 1
+// where a part would be too short to tell anything.
+func (c *Config) slices() int {
+	const most, rounds = 5, 20
+	if c.measuringTime() < most*rounds*c.Service {
+		return 1
+	}
+	return most
+}
+
+// measuringTime is calibrationTime without the warm-up.
+func (c *Config) measuringTime() time.Duration {
+	return time.Duration((1 - warmUp) * float64(c.calibrationTime()))
+}
+
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
 // calibrate measures the pipeline's capacity in completions per second. It is a
 // closed loop: a fixed number of jobs is under way, enough to keep every server
 // busy, and each that ends lets the next one in. It returns 0 when ctx ends
-// first. While it runs, the stages have room for the loop whatever the settings.
+// first. While it runs, the stages have room for the loop whatever the settings,
+// and nothing is shed; the shedders learn the service times.
 func calibrate(ctx context.Context, c *Config, p *pipeline, t *tally) (capacity float64, err error) {
 	loop := 2*c.Concurrency + 2
+	p.bus.SetShedding(false)
 	if err := p.tune(max(c.Capacity, loop), bus.Reject); err != nil {
 		return 0, err
 	}
-	length := c.calibrationTime()
-	begin := time.NewTimer(time.Duration(warmUp * float64(length)))
-	defer begin.Stop()
-	end := time.NewTimer(length)
-	defer end.Stop()
+	length := c.measuringTime()
+	mark := time.NewTimer(c.calibrationTime() - length)
+	defer mark.Stop()
 
 	free := make(chan struct{}, loop)
 	for range loop {
 		free <- struct{}{}
 	}
 	var before uint64
-	since := time.Now() // counts if both timers fire before either is looked at
+	var since time.Time // the latest mark
+	var rates []float64
 	for work := range arrivals.Works(c.Service, c.Seed) {
 		for stay := true; stay; {
 			select {
 			case <-ctx.Done():
-				t.seal()
+				t.seal(0)
 				return 0, nil
-			case <-begin.C:
-				before, since = t.completed(), time.Now()
-			case <-end.C:
-				capacity = float64(t.completed()-before) / time.Since(since).Seconds()
-				return capacity, settle(ctx, c, p, t, capacity)
+			case <-mark.C:
+				done, now := t.completed(), time.Now()
+				if !since.IsZero() {
+					rates = append(rates, float64(done-before)/now.Sub(since).Seconds())
+				}
+				if len(rates) == c.slices() {
+					capacity = median(rates)
+					return capacity, settle(ctx, c, p, t, capacity)
+				}
+				before, since = done, now
+				mark.Reset(length / time.Duration(c.slices()))
 			case <-free:
 				stay = false
 			}
@@ -67,7 +96,7 @@ func calibrate(ctx context.Context, c *Config, p *pipeline, t *tally) (capacity 
 // the place.
 func (p *pipeline) publishLoop(j *job, free chan<- struct{}) {
 	err := p.stages[0].TryPublish(&bus.Envelope{Payload: j, Slip: p.slip, OnDone: func(r bus.Result) {
-		j.tally.done(r)
+		j.tally.done(r, j.due)
 		free <- struct{}{}
 	}})
 	j.tally.published(err)
@@ -79,7 +108,7 @@ func (p *pipeline) publishLoop(j *job, free chan<- struct{}) {
 // settle ends the calibration: it lets what is under way end and gives the
 // stages the settings asked for.
 func settle(ctx context.Context, c *Config, p *pipeline, t *tally, capacity float64) error {
-	t.seal()
+	t.seal(0)
 	select {
 	case <-t.ended:
 	case <-ctx.Done():
@@ -88,5 +117,6 @@ func settle(ctx context.Context, c *Config, p *pipeline, t *tally, capacity floa
 	if !(capacity > 0) {
 		return fmt.Errorf("calibration: %w", errNothingDone)
 	}
+	p.bus.SetShedding(true)
 	return p.tune(c.Capacity, c.Policy)
 }

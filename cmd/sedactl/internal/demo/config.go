@@ -1,5 +1,6 @@
-// Package demo runs a three-stage pipeline under an open-loop load and shows
-// what a bounded bus does below, at and above its capacity.
+// Package demo runs a three-stage pipeline under an open-loop load, once without
+// and once with the shedder, and shows what a bounded bus does below, at and
+// above its capacity.
 package demo
 
 import (
@@ -14,13 +15,14 @@ import (
 
 // Bounds and defaults of the settings.
 const (
-	DefaultCapacity    = 128
-	DefaultConcurrency = 4
-	DefaultService     = 2 * time.Millisecond
+	DefaultCapacity    = 1024 // the bus's own
+	DefaultConcurrency = 16
+	DefaultService     = 10 * time.Millisecond
 	DefaultDuration    = 4 * time.Second
 	DefaultSeed        = 1
 	DefaultSpeed       = 1.0
 	DefaultLoad        = 1.0
+	DefaultBudget      = 20.0
 
 	MaxCapacity    = 1 << 24
 	MaxConcurrency = 1 << 16
@@ -30,6 +32,8 @@ const (
 	MaxDuration    = 24 * time.Hour
 	MinFactor      = 1e-3 // of speed and load
 	MaxFactor      = 1e6  // of speed and load
+	MinBudget      = 1.0  // in service times
+	MaxBudget      = 1e6  // in service times
 )
 
 // Config says what to run. Every field must be set; the Default constants are
@@ -41,6 +45,9 @@ type Config struct {
 	Service     time.Duration  // mean of the bottleneck, MinService to MaxService
 	Duration    time.Duration  // of each load phase, MinDuration to MaxDuration; a trace: 0 plays all of it
 	Seed        uint64         // of the arrivals and service times
+	Shed        Shedding       // which pipelines run
+	Budget      float64        // latency in mean service times within which work is done in time, MinBudget to MaxBudget
+	Deadlines   bool           // the budget is each arrival's deadline, too
 
 	Trace *trace.Trace // nil: Poisson arrivals
 	File  string       // where the trace is from, to tell the user
@@ -55,12 +62,13 @@ func (c *Config) Check() error {
 		within("capacity", c.Capacity, 1, MaxCapacity),
 		within("concurrency", c.Concurrency, 1, MaxConcurrency),
 		within("service", c.Service, MinService, MaxService),
+		factor("budget", c.Budget, MinBudget, MaxBudget),
 	}
 	if c.Trace == nil || c.Duration != 0 {
 		errs = append(errs, within("duration", c.Duration, MinDuration, MaxDuration))
 	}
 	if c.Trace != nil {
-		errs = append(errs, factor("speed", c.Speed), factor("load", c.Load))
+		errs = append(errs, factor("speed", c.Speed, MinFactor, MaxFactor), factor("load", c.Load, MinFactor, MaxFactor))
 	}
 	return errors.Join(errs...)
 }
@@ -72,9 +80,9 @@ func within[T int | time.Duration](name string, v, least, most T) error {
 	return nil
 }
 
-func factor(name string, v float64) error {
-	if !(v >= MinFactor && v <= MaxFactor) {
-		return fmt.Errorf("--%s is %v, must be from %v to %v", name, v, MinFactor, int(MaxFactor))
+func factor(name string, v, least, most float64) error {
+	if !(v >= least && v <= most) {
+		return fmt.Errorf("--%s is %v, must be from %v to %v", name, v, least, int(most))
 	}
 	return nil
 }
@@ -99,4 +107,51 @@ func ParsePolicy(name string) (bus.FullPolicy, error) {
 		}
 	}
 	return 0, fmt.Errorf("--policy is %q, must be one of %s", name, strings.Join(Policies(), ", "))
+}
+
+// Shedding says which pipelines run.
+type Shedding uint8
+
+// Sheddings.
+const (
+	ShedBoth Shedding = iota // one without and one with shedding, side by side
+	ShedOn                   // only the one with
+	ShedOff                  // only the one without
+)
+
+// sheddings are their names.
+var sheddings = [...]string{ShedBoth: "both", ShedOn: "on", ShedOff: "off"}
+
+// Sheddings returns the names that [ParseShedding] knows.
+func Sheddings() []string { return sheddings[:] }
+
+// ParseShedding returns the Shedding of that name.
+func ParseShedding(name string) (Shedding, error) {
+	for s, n := range sheddings {
+		if n == name {
+			return Shedding(s), nil
+		}
+	}
+	return 0, fmt.Errorf("--shed is %q, must be one of %s", name, strings.Join(Sheddings(), ", "))
+}
+
+// String returns the name.
+func (s Shedding) String() string {
+	if int(s) < len(sheddings) {
+		return sheddings[s]
+	}
+	return "unknown"
+}
+
+// sides says of each pipeline, in the order in which they are shown, whether it
+// sheds.
+func (s Shedding) sides() []bool {
+	switch s {
+	case ShedOn:
+		return []bool{true}
+	case ShedOff:
+		return []bool{false}
+	default:
+		return []bool{false, true}
+	}
 }

@@ -2,10 +2,12 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/sedabus/seda/bus"
+	"github.com/sedabus/seda/shedder"
 )
 
 // The stages, in the order of the way through them.
@@ -19,24 +21,31 @@ const (
 type job struct {
 	due   time.Time     // when it was meant to arrive
 	work  time.Duration // service time in the bottleneck
-	tally *tally        // of the phase that it belongs to
+	tally *tally        // of the phase and pipeline that it belongs to
 }
 
 // pipeline is the bus under load.
 type pipeline struct {
-	bus    *bus.Bus
-	stages []*bus.Stage
-	slip   bus.Slip // from parse on
-	napper napper
+	sheds    bool
+	bus      *bus.Bus
+	stages   []*bus.Stage
+	slip     bus.Slip      // from parse on
+	deadline time.Duration // of each arrival, from its time on; 0 is none
+	napper   napper
 }
 
-// newPipeline returns a pipeline that runs.
-func newPipeline(c *Config) (*pipeline, error) {
-	b, err := bus.New(bus.Config{Name: "demo"})
+// newPipeline returns a pipeline that runs. The one that sheds has the default
+// shedder in each stage; there is no other difference.
+func newPipeline(c *Config, sheds bool) (*pipeline, error) {
+	cfg := bus.Config{Name: "demo"}
+	if sheds {
+		cfg.NewShedder = shedder.Default
+	}
+	b, err := bus.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make the bus: %w", err)
 	}
-	p := &pipeline{bus: b, slip: bus.Via(stageWork, stageStore)}
+	p := &pipeline{sheds: sheds, bus: b, slip: bus.Via(stageWork, stageStore)}
 	for _, s := range []struct {
 		name    string
 		handler bus.Handler
@@ -73,13 +82,20 @@ func (p *pipeline) work(ctx context.Context, e *bus.Envelope) error {
 		return bus.DeadLetter("not a job")
 	}
 	j.tally.started(time.Since(j.due))
-	return p.napper.nap(ctx, j.work)
+	err := p.napper.nap(ctx, j.work)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return bus.Discard("its deadline passed while it was handled")
+	}
+	return err
 }
 
 // publish offers a job to the pipeline and never waits.
 func (p *pipeline) publish(j *job) {
-	err := p.stages[0].TryPublish(&bus.Envelope{Payload: j, Slip: p.slip, OnDone: j.tally.done})
-	j.tally.published(err)
+	e := &bus.Envelope{Payload: j, Slip: p.slip, OnDone: func(r bus.Result) { j.tally.done(r, j.due) }}
+	if p.deadline > 0 {
+		e.SetDeadline(j.due.Add(p.deadline))
+	}
+	j.tally.published(p.stages[0].TryPublish(e))
 }
 
 // tune sets capacity and full policy of all stages while they run.
@@ -91,6 +107,16 @@ func (p *pipeline) tune(capacity int, full bus.FullPolicy) error {
 		}
 	}
 	return nil
+}
+
+// depth returns how many wait in all stages.
+func (p *pipeline) depth(s *bus.Stats) int {
+	p.bus.ReadStats(s)
+	n := 0
+	for i := range s.Stages {
+		n += s.Stages[i].Depth
+	}
+	return n
 }
 
 // account returns the bus's account, beside what the demo published itself.

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -13,8 +14,8 @@ import (
 // calibration is the name of the phase that measures the capacity.
 const calibration = "calibrate"
 
-// factors are the loads of the phases, in capacities.
-var factors = []float64{0.5, 1, 2}
+// loads are the phases: so many capacities, for that part of the phase length.
+var loads = []struct{ factor, part float64 }{{0.5, 1}, {1, 1}, {2, 1}, {4, 0.5}}
 
 // View is how a run is watched.
 type View struct {
@@ -27,7 +28,8 @@ type View struct {
 // run is one run of the demo.
 type run struct {
 	cfg    *Config
-	pipe   *pipeline
+	pipes  []*pipeline // that get the same arrivals at the same time
+	budget time.Duration
 	start  time.Time
 	replay *Replay
 	phases []*phase
@@ -46,7 +48,7 @@ type phase struct {
 	factor   float64           // of the measured capacity; 0 for the calibration and a trace
 	schedule arrivals.Schedule // nil: made of the factor
 	length   time.Duration
-	tally    *tally
+	tallies  []*tally // one for each pipeline
 
 	// Guarded by run.mu.
 	rate  float64
@@ -63,12 +65,10 @@ func Run(ctx context.Context, cfg Config, stop <-chan struct{}, view View) (*Sum
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	pipe, err := newPipeline(&cfg)
+	r, err := newRun(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{cfg: &cfg, pipe: pipe, start: time.Now()}
-	r.plan()
 
 	load, stopLoad := context.WithCancel(ctx)
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
@@ -102,6 +102,29 @@ func Run(ctx context.Context, cfg Config, stop <-chan struct{}, view View) (*Sum
 	return r.summary(end), nil
 }
 
+// newRun plans a run and starts its pipelines.
+func newRun(cfg *Config) (*run, error) {
+	r := &run{cfg: cfg, start: time.Now()}
+	r.plan()
+	for _, sheds := range cfg.Shed.sides() {
+		p, err := newPipeline(cfg, sheds)
+		if err != nil {
+			return nil, err
+		}
+		if cfg.Deadlines {
+			p.deadline = r.budget
+		}
+		r.pipes = append(r.pipes, p)
+	}
+	for _, p := range r.phases {
+		p.state = stateWaits
+		for range r.pipes {
+			p.tallies = append(p.tallies, newTally(r.budget))
+		}
+	}
+	return r, nil
+}
+
 // plan sets the phases up.
 func (r *run) plan() {
 	c := r.cfg
@@ -109,15 +132,22 @@ func (r *run) plan() {
 		r.planTrace()
 		return
 	}
-	r.phases = append(r.phases, &phase{
-		name: calibration, length: c.calibrationTime(), tally: newTally(), state: stateWaits,
-	})
-	for _, f := range factors {
+	r.budget = r.times(c.Service)
+	r.phases = append(r.phases, &phase{name: calibration, length: c.calibrationTime()})
+	for _, l := range loads {
 		r.phases = append(r.phases, &phase{
-			name: fmt.Sprintf("%gx", f), factor: f,
-			length: c.Duration, tally: newTally(), state: stateWaits,
+			name: fmt.Sprintf("%gx", l.factor), factor: l.factor,
+			length: time.Duration(l.part * float64(c.Duration)),
 		})
 	}
+}
+
+// times returns the budget for a mean service time.
+func (r *run) times(service time.Duration) time.Duration {
+	// Neither bound of the product is near what a Duration holds: a minute times
+	// a million is two years; a trace's mean is bounded here.
+	const most = float64(10 * 365 * 24 * time.Hour)
+	return time.Duration(min(r.cfg.Budget*float64(service), most))
 }
 
 func (r *run) planTrace() {
@@ -129,7 +159,7 @@ func (r *run) planTrace() {
 	}
 	span := time.Duration(float64(c.Trace.Span()) / c.Speed)
 	p := &phase{
-		name: "trace", length: span, tally: newTally(), state: stateWaits,
+		name: "trace", length: span,
 		schedule: arrivals.Recorded(c.Trace.Rows, c.Speed, per),
 	}
 	if span > 0 {
@@ -139,6 +169,7 @@ func (r *run) planTrace() {
 		p.length = c.Duration
 		p.schedule = arrivals.Until(p.schedule, c.Duration)
 	}
+	r.budget = r.times(time.Duration(float64(per) * float64(tokens) / float64(len(c.Trace.Rows))))
 	r.phases = append(r.phases, p)
 	r.replay = &Replay{
 		File: c.File, Rows: len(c.Trace.Rows), Skipped: c.Trace.Skipped,
@@ -154,24 +185,43 @@ func (r *run) runPhases(ctx, load context.Context) error {
 		}
 		r.begin(i)
 		if p.name == calibration {
-			capacity, err := calibrate(load, r.cfg, r.pipe, p.tally)
-			if err != nil {
+			if err := r.calibrate(load, p); err != nil {
 				return err
 			}
-			r.measured(perSecond(capacity))
 		} else {
 			r.runLoad(load, i)
 		}
-		select { // all of a phase ends before the next begins
-		case <-p.tally.ended:
-		case <-ctx.Done():
+		for _, t := range p.tallies { // all of a phase ends before the next begins
+			select {
+			case <-t.ended:
+			case <-ctx.Done():
+			}
 		}
 		r.finish(i, !over(load))
 	}
 	return nil
 }
 
-// runLoad sends the arrivals of phase i.
+// calibrate measures the capacity: the mean of the pipelines', which run at the
+// same time, as they will under load.
+func (r *run) calibrate(load context.Context, p *phase) error {
+	found, errs := make([]float64, len(r.pipes)), make([]error, len(r.pipes))
+	var each sync.WaitGroup
+	for i, pipe := range r.pipes {
+		each.Go(func() { found[i], errs[i] = calibrate(load, r.cfg, pipe, p.tallies[i]) })
+	}
+	each.Wait()
+	mean := 0.0
+	for _, v := range found {
+		mean += v / float64(len(found))
+	}
+	r.measured(perSecond(mean))
+	return errors.Join(errs...)
+}
+
+// runLoad sends the arrivals of phase i to all pipelines. They run at the same
+// time: their handlers wait instead of computing, so that none takes processor
+// time from another, and what disturbs the machine disturbs all alike.
 func (r *run) runLoad(load context.Context, i int) {
 	p := r.phases[i]
 	schedule := p.schedule
@@ -180,12 +230,17 @@ func (r *run) runLoad(load context.Context, i int) {
 		schedule = arrivals.Poisson(p.rate, p.length, r.cfg.Service, r.cfg.Seed+uint64(i))
 	}
 	sent := arrivals.Send(load, schedule, p.begun, func(a arrivals.Arrival, due time.Time) {
-		r.pipe.publish(&job{due: due, work: a.Work, tally: p.tally})
+		for k, pipe := range r.pipes {
+			pipe.publish(&job{due: due, work: a.Work, tally: p.tallies[k]})
+		}
 	})
-	p.tally.seal()
+	var stats bus.Stats
+	for k, pipe := range r.pipes {
+		p.tallies[k].seal(pipe.depth(&stats))
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p.lag = sent.MaxLag
+	p.lag, p.state = sent.MaxLag, stateDrain
 }
 
 func (r *run) begin(i int) {
@@ -240,11 +295,16 @@ func endOf(ctx, load context.Context) End {
 // shutdown drains the bus, or cuts it when ctx is over.
 func (r *run) shutdown(ctx context.Context) error {
 	// What a cut abandons is no failure: it was asked for, and stands in the account.
-	if _, err := r.pipe.bus.Shutdown(ctx); err != nil && !over(ctx) {
-		return fmt.Errorf("shut the bus down: %w", err)
+	var errs []error
+	for _, p := range r.pipes {
+		if _, err := p.bus.Shutdown(ctx); err != nil && !over(ctx) {
+			errs = append(errs, fmt.Errorf("shut the bus down: %w", err))
+		}
 	}
-	r.awaitEnds()
-	return nil
+	if len(errs) == 0 {
+		r.awaitEnds()
+	}
+	return errors.Join(errs...)
 }
 
 // lastCallbacks bounds the wait for the completion callbacks of a bus that has
@@ -260,21 +320,22 @@ func (r *run) awaitEnds() {
 		if p.begun.IsZero() {
 			continue
 		}
-		select {
-		case <-p.tally.ended:
-		case <-timer.C:
-			return
+		for _, t := range p.tallies {
+			select {
+			case <-t.ended:
+			case <-timer.C:
+				return
+			}
 		}
 	}
 }
 
-// published returns how many publishes of all phases were accepted.
-func (r *run) published() uint64 {
-	var n uint64
+// read adds up what all phases of pipeline i have counted.
+func (r *run) read(i int, sum *reading) {
+	*sum = reading{refused: Counts{}, dropped: Counts{}}
 	for _, p := range r.phases {
-		n += p.tally.accepted()
+		p.tallies[i].addTo(sum)
 	}
-	return n
 }
 
 // summary is called when the bus is shut down.
@@ -283,22 +344,39 @@ func (r *run) summary(end End) *Summary {
 		Settings: r.settings(),
 		End:      end,
 		Trace:    r.replay,
-		Phases:   []Outcome{},
-	}
-	var stats bus.Stats
-	s.Account = r.pipe.account(&stats, r.published())
-	if stats.Check() != nil { // of each stage too; exact, as nothing moves any more
-		s.Account.Balanced = false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.Capacity = r.mu.measured
-	for _, p := range r.phases {
-		if p.name != calibration && !p.begun.IsZero() {
-			s.Phases = append(s.Phases, p.tally.outcome(p.name, p.rate, p.begun, p.lag, p.state == stateDone))
-		}
+	for i := range r.pipes {
+		s.Sides = append(s.Sides, r.resultLocked(i))
 	}
 	return s
+}
+
+// resultLocked is what came of pipeline i.
+func (r *run) resultLocked(i int) Result {
+	pipe := r.pipes[i]
+	var sum reading
+	r.read(i, &sum)
+	var stats bus.Stats
+	out := Result{Shedding: pipe.sheds, Phases: []Outcome{}, Account: pipe.account(&stats, sum.accepted)}
+	if stats.Check() != nil { // of each stage too; exact, as nothing moves any more
+		out.Account.Balanced = false
+	}
+	for _, p := range r.phases {
+		if p.name == calibration || p.begun.IsZero() {
+			continue
+		}
+		length := p.length
+		if p.state != stateDone {
+			length = 0
+		}
+		o := p.tallies[i].outcome(p.begun, length, r.mu.measured)
+		o.Name, o.Rate, o.MaxLagMS, o.Whole = p.name, perSecond(p.rate), ms(p.lag), p.state == stateDone
+		out.Phases = append(out.Phases, o)
+	}
+	return out
 }
 
 func (r *run) settings() Settings {
@@ -308,5 +386,8 @@ func (r *run) settings() Settings {
 		Concurrency: r.cfg.Concurrency,
 		ServiceMS:   ms(r.cfg.Service),
 		Seed:        r.cfg.Seed,
+		Budget:      r.cfg.Budget,
+		BudgetMS:    ms(r.budget),
+		Deadlines:   r.cfg.Deadlines,
 	}
 }

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -23,12 +24,28 @@ const (
 // Summary is the result of a run, in the form of its JSON output. Times are in
 // milliseconds, rates per second.
 type Summary struct {
-	Settings Settings  `json:"settings"`
-	End      End       `json:"end"`
-	Capacity float64   `json:"measured_capacity,omitempty"` // of the bottleneck; 0 for a trace
-	Trace    *Replay   `json:"trace,omitempty"`
+	Settings Settings `json:"settings"`
+	End      End      `json:"end"`
+	Capacity float64  `json:"measured_capacity,omitempty"` // of the bottleneck; 0 for a trace
+	Trace    *Replay  `json:"trace,omitempty"`
+	Sides    []Result `json:"pipelines"`
+}
+
+// Result is what came of one pipeline.
+type Result struct {
+	Shedding bool      `json:"shedding"`
 	Phases   []Outcome `json:"phases"`
 	Account  Account   `json:"account"`
+}
+
+// Balanced reports whether the accounts of all pipelines balance.
+func (s *Summary) Balanced() bool {
+	for i := range s.Sides {
+		if !s.Sides[i].Account.Balanced {
+			return false
+		}
+	}
+	return true
 }
 
 // Settings repeats what was asked for.
@@ -38,6 +55,9 @@ type Settings struct {
 	Concurrency int     `json:"concurrency"`
 	ServiceMS   float64 `json:"service_ms"`
 	Seed        uint64  `json:"seed"`
+	Budget      float64 `json:"budget"` // in mean service times
+	BudgetMS    float64 `json:"budget_ms"`
+	Deadlines   bool    `json:"deadlines"` // the budget is each arrival's deadline
 }
 
 // Replay says how a trace was played.
@@ -65,12 +85,20 @@ func (c Counts) Total() uint64 {
 
 // String returns the reasons in alphabetical order with their counts, or a
 // dash.
-func (c Counts) String() string {
+func (c Counts) String() string { return c.join(cmp.Compare[string]) }
+
+// Largest is String with the greatest count first.
+func (c Counts) Largest() string {
+	return c.join(func(a, b string) int { return cmp.Or(cmp.Compare(c[b], c[a]), cmp.Compare(a, b)) })
+}
+
+// join writes the reasons in the order of compare.
+func (c Counts) join(compare func(a, b string) int) string {
 	if c.Total() == 0 {
 		return "-"
 	}
 	s := ""
-	for _, name := range slices.Sorted(maps.Keys(c)) {
+	for _, name := range slices.SortedFunc(maps.Keys(c), compare) {
 		if s != "" {
 			s += ", "
 		}
@@ -97,14 +125,20 @@ type Outcome struct {
 	Offered      uint64  `json:"offered"`   // accepted and refused
 	Accepted     uint64  `json:"accepted"`  // the bus owes each of them an end
 	Refused      Counts  `json:"refused"`   // by reason
+	Shed         Counts  `json:"shed"`      // of refused: by the stage whose shedder refused, and its rule
 	Completed    uint64  `json:"completed"` // went through all stages
 	Dropped      Counts  `json:"dropped"`   // accepted, then dropped, by reason
 	DeadLettered uint64  `json:"dead_lettered"`
 	Abandoned    uint64  `json:"abandoned"`
-	Goodput      float64 `json:"goodput"`     // completed per second, until the last end
-	ElapsedMS    float64 `json:"elapsed_ms"`  // from the first arrival's time base to the last end
+	InTime       uint64  `json:"in_time"`     // completed within the budget, from the time the arrival was meant
+	Late         uint64  `json:"late"`        // completed after it
+	Goodput      float64 `json:"goodput"`     // in time per second of ElapsedMS
+	OfPossible   float64 `json:"of_possible"` // in time of the least of what was offered and of the capacity, if known
+	ElapsedMS    float64 `json:"elapsed_ms"`  // from the start to the end of the arrivals, or to a later end in time
 	WaitP50MS    float64 `json:"wait_p50_ms"` // from the time an arrival was meant to its start in the bottleneck
 	WaitP99MS    float64 `json:"wait_p99_ms"`
+	Depth        int     `json:"depth"`      // that waited in all stages when the last had arrived
+	BacklogMS    float64 `json:"backlog_ms"` // from then until the last end
 	MaxLagMS     float64 `json:"max_lag_ms"` // the latest that the generator sent an arrival
 	Whole        bool    `json:"whole"`      // false: stopped before its end
 }

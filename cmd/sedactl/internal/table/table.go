@@ -96,13 +96,34 @@ type Column struct {
 	Title string
 	Right bool // aligned to the right, as numbers are
 	Min   int  // the least width, so that a column does not jump as its cells change
+	Gap   int  // blanks before it, if it is not the first; 0 is two
+	// Group is the title above this and the next columns of the same Group, which
+	// a line of its own shows; "" is none.
+	Group string
 }
 
-// gap is the space between two columns.
-const gap = "  "
+// defaultGap is the space between two columns.
+const defaultGap = 2
+
+func (c *Column) gap() int {
+	if c.Gap > 0 {
+		return c.Gap
+	}
+	return defaultGap
+}
+
+// Width returns the number of columns of the widest line.
+func Width(lines []Line) int {
+	n := 0
+	for _, l := range lines {
+		n = max(n, l.Width())
+	}
+	return n
+}
 
 // Grid lays rows out under their titles, each line indented by indent columns.
 // A row may have fewer cells than there are columns; further ones are left out.
+// A line with the groups comes first if there are any.
 func Grid(indent int, columns []Column, rows [][]Span) []Line {
 	widths := make([]int, len(columns))
 	for i, c := range columns {
@@ -117,7 +138,10 @@ func Grid(indent int, columns []Column, rows [][]Span) []Line {
 	for i, c := range columns {
 		titles[i] = Span{c.Title, Dim}
 	}
-	lines := make([]Line, 0, len(rows)+1)
+	lines := make([]Line, 0, len(rows)+2)
+	if groups := groupLine(indent, columns, widths); groups != nil {
+		lines = append(lines, groups)
+	}
 	for _, row := range append([][]Span{titles}, rows...) {
 		line := Line{{Text: strings.Repeat(" ", indent)}}
 		for i, c := range columns {
@@ -132,13 +156,57 @@ func Grid(indent int, columns []Column, rows [][]Span) []Line {
 				cell.Text += blank
 			}
 			if i > 0 {
-				line = append(line, Span{Text: gap})
+				line = append(line, Span{Text: strings.Repeat(" ", c.gap())})
 			}
 			line = append(line, cell)
 		}
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// groupLine returns the line of the groups, or nil without any. The title of a
+// group stands in a rule above its columns.
+func groupLine(indent int, columns []Column, widths []int) Line {
+	line := Line{{Text: strings.Repeat(" ", indent)}}
+	found := false
+	for i := 0; i < len(columns); {
+		c := &columns[i]
+		wide, end := widths[i], i+1
+		for ; end < len(columns) && columns[end].Group == c.Group; end++ {
+			wide += columns[end].gap() + widths[end]
+		}
+		if i > 0 {
+			line = append(line, Span{Text: strings.Repeat(" ", c.gap())})
+		}
+		title := Span{Text: strings.Repeat(" ", wide)}
+		if c.Group != "" {
+			found = true
+			title = Span{ruled(c.Group, wide), Bold}
+		}
+		line = append(line, title)
+		i = end
+	}
+	if !found {
+		return nil
+	}
+	return line
+}
+
+// ruled returns title in the middle of a rule of width columns.
+func ruled(title string, width int) string {
+	title = cut(" "+title+" ", width)
+	left := (width - utf8.RuneCountInString(title)) / 2
+	right := width - utf8.RuneCountInString(title) - left
+	return strings.Repeat("─", left) + title + strings.Repeat("─", right)
+}
+
+// Short returns s, cut to width columns with a sign that there was more.
+func Short(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return cut(s, max(width-1, 0)) + "…"
 }
 
 // Bar returns a bar of width columns, of which the share part is filled. part

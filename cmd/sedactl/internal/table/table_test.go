@@ -148,3 +148,33 @@ func TestScreenPassesOnErrors(t *testing.T) {
 	require.ErrorIs(t, s.Draw([]Line{Text("x")}, 80, 24), errPipe)
 	require.ErrorIs(t, s.Close(), errPipe)
 }
+
+func TestGridWithGroups(t *testing.T) {
+	t.Parallel()
+	columns := []Column{
+		{Title: "NAME"},
+		{Title: "a", Right: true, Min: 6, Group: "one"},
+		{Title: "b", Right: true, Min: 6, Group: "one", Gap: 1},
+		{Title: "c", Right: true, Group: "a long title"},
+	}
+	lines := Grid(1, columns, [][]Span{{{Text: "x"}, {Text: "1"}, {Text: "22"}, {Text: "3333"}}})
+	var got []string
+	for _, l := range lines {
+		got = append(got, l.String())
+	}
+	assert.Equal(t, []string{
+		"       ──── one ────   a l",
+		" NAME       a      b     c",
+		" x          1     22  3333",
+	}, got)
+	assert.Equal(t, 26, Width(lines))
+	assert.Zero(t, Width(nil))
+}
+
+func TestShort(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "µs", Short("µs", 2))
+	assert.Equal(t, "µs…", Short("µs and more", 3))
+	assert.Equal(t, "…", Short("more", 1))
+	assert.Equal(t, "…", Short("more", 0), "no room at all")
+}
