@@ -47,6 +47,12 @@ type Adaptive struct {
 	warm    bool
 	ended   time.Duration // when work ended last
 	frozen  bool          // mean is Guards.Baseline
+	guarded bool          // a guard rail changed something
+
+	// what follows from them
+	each      float64 // ns a unit, 1/drain
+	deviation float64 // of the service time, in ns
+	service0  time.Duration
 
 	low, high float64 // bound on what waits: standing, and in a burst
 	trueLow   float64 // low without the guard rails
@@ -97,74 +103,77 @@ func (a *Adaptive) Config() AdaptiveConfig { return a.cfg }
 // can be shared.
 //
 // hot: 0 allocs
-func (a *Adaptive) Admit(r *Request) Verdict {
-	l := contain(r.Load)
+func (a *Adaptive) Admit(r *Request) (v Verdict) {
+	l := r.Load
+	contain(&l)
 	a.advance(r.Now, &l)
-	a.guard(r.Guards)
+	if r.Guards != nil || a.guarded {
+		a.guard(r.Guards)
+	}
 	c := a.ask(r, &l)
-	v := a.judge(r, &l, c)
+	if !a.warm {
+		a.cold(r, &v)
+	} else {
+		a.judge(r, &l, c, &v)
+	}
 	if c != nil && v.Action != Refuse {
-		c.tokens = math.Max(c.tokens-1, -mostDebt)
+		c.tokens = max(c.tokens-1, -mostDebt)
 	}
 	return v
 }
 
 // judge decides about work of class c, which is nil without classes.
-func (a *Adaptive) judge(r *Request, l *Load, c *class) Verdict {
-	if !a.warm {
-		return a.cold(r)
-	}
+func (a *Adaptive) judge(r *Request, l *Load, c *class, v *Verdict) {
 	queue, ahead := float64(l.Waiting), float64(l.Ahead)
 	idle := l.Waiting == 0 && l.Busy < l.Concurrency
 	if r.Later {
 		queue, ahead, idle = a.later(r, l)
 	}
-	v := Verdict{Service: toDuration(a.mean)}
+	v.Service = a.service0
 	wait := 0.0
 	if !idle {
-		wait = (ahead + 1) / a.drain
+		wait = (ahead + 1) * a.each
 		v.Wait = toDuration(wait)
 	}
-	if r.Deadline != 0 && a.late(r, l, &v, wait, ahead) {
-		return v
+	if r.Deadline != 0 && a.late(r, l, v, wait, ahead) {
+		return
 	}
-	if idle {
-		return v
+	if !idle {
+		a.decide(r, l, c, v, queue, ahead)
 	}
-	return a.decide(r, l, c, v, queue, ahead)
 }
 
 // decide applies the fairness, the classes and the bound to work that has to
 // wait.
-func (a *Adaptive) decide(r *Request, l *Load, c *class, v Verdict, queue, ahead float64) Verdict {
-	bound := math.Min(a.bound(), a.cap)
+func (a *Adaptive) decide(r *Request, l *Load, c *class, v *Verdict, queue, ahead float64) {
+	bound := min(a.bound(), a.cap)
 	room := bound
 	if r.Sender != "" && a.shed {
 		ok, modest := a.fair.admit(a, r.Sender, queue)
 		if !ok {
-			return a.refuse(v, RuleFair, a.fair.level*1e9, a.fair.asked*1e9)
+			a.refuse(v, RuleFair, a.fair.level*1e9, a.fair.asked*1e9)
+			return
 		}
 		if modest { // what is over falls on those who ask for more than the others
-			room = math.Min(bound*modestRoom, a.cap)
+			room = min(bound*modestRoom, a.cap)
 		}
 	}
 	own := room
 	if c != nil {
-		own = math.Max(a.classBound(c, bound), room-bound)
+		own = max(a.classBound(c, bound), room-bound)
 		if ahead >= own || a.closed(c) {
-			return a.classFull(r, l, c, v, own, ahead)
+			a.classFull(r, l, c, v, own, ahead)
+			return
 		}
 	}
-	if queue < room {
-		return v
+	switch {
+	case queue < room:
+	case l.Evictable > 0 && !r.Later:
+		v.pushOut(bound, queue)
+	case queue < own:
+	default:
+		a.turnAway(r, v, a.rule(queue), bound, queue)
 	}
-	if l.Evictable > 0 && !r.Later {
-		return pushOut(v, bound, queue)
-	}
-	if queue < own {
-		return v
-	}
-	return a.turnAway(r, v, a.rule(queue), bound, queue)
 }
 
 // modestRoom is by how much the bound is higher for senders that ask for less
@@ -172,30 +181,30 @@ func (a *Adaptive) decide(r *Request, l *Load, c *class, v Verdict, queue, ahead
 const modestRoom = 1.5
 
 // classFull decides about work of a class for which there is no room.
-func (a *Adaptive) classFull(r *Request, l *Load, c *class, v Verdict, own, ahead float64) Verdict {
+func (a *Adaptive) classFull(r *Request, l *Load, c *class, v *Verdict, own, ahead float64) {
 	if c.tokens >= 1 {
 		c.held++
-		return v
+		return
 	}
 	c.shed, c.shedAt = true, a.now
 	if !r.Later && ahead < a.high && float64(l.Evictable) > a.heldBelow(c) {
-		return pushOut(v, own, ahead)
+		v.pushOut(own, ahead)
+		return
 	}
-	return a.turnAway(r, v, a.rule(ahead), own, ahead)
+	a.turnAway(r, v, a.rule(ahead), own, ahead)
 }
 
-func pushOut(v Verdict, limit, value float64) Verdict {
+func (v *Verdict) pushOut(limit, value float64) {
 	v.Action, v.Rule = PushOut, RuleBound
 	v.Limit, v.Value = limit, value
-	return v
 }
 
 // turnAway refuses what the fairness has let pass.
-func (a *Adaptive) turnAway(r *Request, v Verdict, rule Rule, limit, value float64) Verdict {
+func (a *Adaptive) turnAway(r *Request, v *Verdict, rule Rule, limit, value float64) {
 	if r.Sender != "" {
 		a.fair.undo(r.Sender)
 	}
-	return a.refuse(v, rule, limit, value)
+	a.refuse(v, rule, limit, value)
 }
 
 // rule says which rule a full bound stands for.
@@ -210,27 +219,26 @@ func (a *Adaptive) rule(queue float64) Rule {
 }
 
 // refuse completes v to a refusal and spends burst budget.
-func (a *Adaptive) refuse(v Verdict, rule Rule, limit, value float64) Verdict {
+func (a *Adaptive) refuse(v *Verdict, rule Rule, limit, value float64) {
 	a.refused, a.shed, a.shedAt = true, true, a.now
-	if rule != RuleFair {
+	if a.burst > 0 && rule != RuleFair {
 		over := clampTo(a.demand.beyond()-a.k.spendAt, 0, 1)
-		a.burst = math.Max(a.burst-over*a.cfg.Spend/math.Max(a.high-a.low, 1), 0)
+		a.burst = max(a.burst-over*a.cfg.Spend/max(a.high-a.low, 1), 0)
 	}
 	v.Action, v.Rule, v.Reason = Refuse, rule, reason.Shed
 	v.Limit, v.Value = limit, value
 	v.RetryAfter = quantise(v.Wait)
-	return v
 }
 
 // late says whether the work would miss its deadline, and completes v if so.
 func (a *Adaptive) late(r *Request, l *Load, v *Verdict, wait, ahead float64) bool {
 	start := float64(max(r.Now, 0)) + float64(max(r.Transit, 0))
-	spread := a.service.variation() * a.mean * a.mean
+	spread := 1.0
 	if wait > 0 {
-		spread *= 1 + (ahead+1)/(a.workers*a.workers)
+		spread += (ahead + 1) / (a.workers * a.workers)
 	}
-	margin := a.cfg.Deviations * (1 + 2*math.Min(ahead/a.low, 1)) / 3
-	done := start + wait + a.mean + margin*math.Sqrt(spread)
+	margin := a.cfg.Deviations * (1 + 2*min(ahead/a.low, 1)) / 3
+	done := start + wait + a.mean + margin*a.deviation*math.Sqrt(spread)
 	if done <= float64(r.Deadline) {
 		return false
 	}
@@ -255,15 +263,14 @@ const probeAfter = 16 // mean service times without a completion
 
 // cold decides while too little is known: only work that is late already is
 // refused.
-func (a *Adaptive) cold(r *Request) Verdict {
+func (a *Adaptive) cold(r *Request, v *Verdict) {
 	start := max(r.Now, 0) + min(max(r.Transit, 0), math.MaxInt64/2)
+	v.Service = a.service0
 	if r.Deadline == 0 || start <= r.Deadline || start < 0 {
-		return Verdict{Service: toDuration(a.mean)}
+		return
 	}
-	return Verdict{
-		Action: Refuse, Rule: RuleDeadline, Reason: reason.ShedDeadline,
-		Limit: float64(r.Deadline), Value: float64(start),
-	}
+	v.Action, v.Rule, v.Reason = Refuse, RuleDeadline, reason.ShedDeadline
+	v.Limit, v.Value = float64(r.Deadline), float64(start)
 }
 
 // later predicts the queue that work will meet which arrives in r.Transit: what
@@ -271,8 +278,8 @@ func (a *Adaptive) cold(r *Request) Verdict {
 func (a *Adaptive) later(r *Request, l *Load) (queue, ahead float64, idle bool) {
 	gone := a.drain * float64(max(r.Transit, 0))
 	under := float64(l.Inbound)
-	queue = math.Max(float64(l.Waiting)+under-gone, 0)
-	ahead = math.Max(float64(l.Ahead)+under-gone, 0)
+	queue = max(float64(l.Waiting)+under-gone, 0)
+	ahead = max(float64(l.Ahead)+under-gone, 0)
 	return queue, ahead, queue == 0
 }
 
@@ -290,7 +297,8 @@ func (a *Adaptive) Done(d *Done) {
 	if d.N <= 0 {
 		return
 	}
-	l := contain(d.Load)
+	l := d.Load
+	contain(&l)
 	a.advance(d.Now, &l)
 	a.ended = a.now
 	most := math.Inf(1)
@@ -299,7 +307,9 @@ func (a *Adaptive) Done(d *Done) {
 	}
 	a.service.add(d.N, float64(d.Service), d.Squares, a.window())
 	a.leaving.add(a.now, d.N, l.Waiting, a.satWindow(), most)
-	a.guard(d.Guards)
+	if d.Guards != nil || a.guarded {
+		a.guard(d.Guards)
+	}
 	a.derive()
 }
 
@@ -308,21 +318,21 @@ func (a *Adaptive) Bound() int {
 	if !a.warm {
 		return 0
 	}
-	return int(clampTo(math.Ceil(math.Min(a.bound(), a.cap)), 1, 1<<30))
+	return int(clampTo(math.Ceil(min(a.bound(), a.cap)), 1, 1<<30))
 }
 
 // Inspect fills in what the policy knows.
 func (a *Adaptive) Inspect(_ time.Duration, st *State) {
 	st.Policy = "adaptive"
 	st.Warm = a.warm
-	st.Service = toDuration(a.mean)
-	st.ServiceDev = toDuration(math.Sqrt(a.service.variation()) * a.mean)
+	st.Service = a.service0
+	st.ServiceDev = toDuration(a.deviation)
 	if a.service.slow > 0 {
 		st.ServiceRatio = a.service.mean() / a.service.slow
 	}
 	st.DrainRate = a.drain * 1e9
 	if a.drain > 0 {
-		st.Target = toDuration(math.Min(a.low, a.cap) / a.drain)
+		st.Target = toDuration(min(a.low, a.cap) / a.drain)
 	}
 	st.Bound = a.Bound()
 	st.Burst = a.burst
@@ -338,11 +348,10 @@ func quantise(d time.Duration) time.Duration {
 }
 
 // contain makes counts out of whatever was given.
-func contain(l Load) Load {
+func contain(l *Load) {
 	l.Waiting = max(l.Waiting, 0)
 	l.Ahead = min(max(l.Ahead, 0), l.Waiting)
 	l.Inbound = max(l.Inbound, 0)
 	l.Busy = max(l.Busy, 0)
 	l.Concurrency = max(l.Concurrency, 1)
-	return l
 }

@@ -81,7 +81,7 @@ func (c AdaptiveConfig) withDefaults() AdaptiveConfig {
 	def(&c.MinTarget, time.Millisecond)
 	def(&c.Spend, 2)
 	def(&c.Deviations, 3)
-	c.Deviations = math.Max(c.Deviations, 0)
+	c.Deviations = max(c.Deviations, 0)
 	def(&c.Warm, 8)
 	def(&c.Senders, 1024)
 	return c

@@ -10,12 +10,12 @@ func (a *Adaptive) bound() float64 { return a.low + a.burst*(a.high-a.low) }
 
 // window is how many completions the service time is estimated from.
 func (a *Adaptive) window() float64 {
-	return math.Max(a.k.window*a.workers, a.k.windowFloor)
+	return max(a.k.window*a.workers, a.k.windowFloor)
 }
 
 // satWindow is the same for the saturated departure rate.
 func (a *Adaptive) satWindow() float64 {
-	return math.Max(a.k.satWindow*a.workers, a.k.satWindowFloor)
+	return max(a.k.satWindow*a.workers, a.k.satWindowFloor)
 }
 
 // advance moves the time on, takes a changed concurrency over, and closes
@@ -51,9 +51,9 @@ func (a *Adaptive) interval(l *Load) {
 	switch {
 	case a.least == 0 && !a.refused:
 		// Intervals without any call count too: nothing waited in them.
-		k := 1 + math.Max(float64(a.now-a.ends)/length, 0)
+		k := 1 + max(float64(a.now-a.ends)/length, 0)
 		a.burst = 1 - (1-a.burst)*math.Pow(1-a.k.regain, k)
-	case a.warm && a.demand.beyond() > a.k.standingAt && float64(a.least) > math.Max(math.Max(a.k.standing*a.low, a.k.standingHigh*a.high), a.k.standingJobs):
+	case a.warm && a.demand.beyond() > a.k.standingAt && float64(a.least) > max(max(a.k.standing*a.low, a.k.standingHigh*a.high), a.k.standingJobs):
 		a.burst *= a.k.shrink
 	}
 	if a.shed && (a.now-a.shedAt > toDuration(2*length) || a.now < a.shedAt) {
@@ -69,13 +69,13 @@ func (a *Adaptive) length() float64 {
 	if a.drain == 0 {
 		return float64(time.Millisecond)
 	}
-	return math.Max(a.k.interval*a.low, a.k.intervalJobs) / a.drain
+	return max(a.k.interval*a.low, a.k.intervalJobs) / a.drain
 }
 
 // derive computes what follows from the measurements.
 func (a *Adaptive) derive() {
 	was := a.warm
-	a.warm = a.service.seen >= int(math.Min(a.workers, 1<<20))+a.cfg.Warm
+	a.warm = a.service.seen >= int(min(a.workers, 1<<20))+a.cfg.Warm
 	if a.warm && !was { // what was asked for so far is known, what was done too
 		a.demand.done = float64(a.service.seen)
 		a.demand.last = a.now
@@ -84,6 +84,8 @@ func (a *Adaptive) derive() {
 	if !a.frozen {
 		a.mean = own
 	}
+	a.service0 = toDuration(a.mean)
+	a.deviation = a.mean * math.Sqrt(a.service.variation())
 	if !a.warm || a.mean <= 0 || own <= 0 {
 		a.drain = 0
 		a.warm = false
@@ -95,6 +97,7 @@ func (a *Adaptive) derive() {
 	if ok && sat < a.drain {
 		a.drain = sat
 	}
+	a.each = 1 / a.drain
 	a.low, a.high = a.bounds(a.mean, a.drain)
 	a.trueLow = a.low
 	if a.frozen {
@@ -120,18 +123,18 @@ func (a *Adaptive) noise(n float64) float64 {
 func (a *Adaptive) bounds(mean, drain float64) (low, high float64) {
 	usual := mean
 	if !a.frozen {
-		usual = math.Min(mean, a.service.slow*(1+a.noise(a.window())))
+		usual = min(mean, a.service.slow*(1+a.noise(a.window())))
 	}
 	spread := clampTo((1+a.service.variation())/2, a.k.floorLeast, a.k.floorMost)
 	floor := float64(a.cfg.FloorJobs) * spread * idleShape(a.demand.ratio(a.k.prior))
-	floor = math.Min(floor, a.k.floorTime*mean*drain) * usual / mean
-	target := math.Max(a.cfg.TargetFactor*usual, float64(a.cfg.MinTarget)) * drain
-	low = math.Max(math.Max(target, floor), math.Max(2, a.workers/4))
-	high = math.Max(a.cfg.BurstFactor*usual*drain, float64(a.cfg.BurstJobs)*usual/mean)
-	high = math.Max(math.Max(high, 2*target), low)
+	floor = min(floor, a.k.floorTime*mean*drain) * usual / mean
+	target := max(a.cfg.TargetFactor*usual, float64(a.cfg.MinTarget)) * drain
+	low = max(max(target, floor), max(2, a.workers/4))
+	high = max(a.cfg.BurstFactor*usual*drain, float64(a.cfg.BurstJobs)*usual/mean)
+	high = max(max(high, 2*target), low)
 	if b := float64(a.cfg.Budget); b > 0 {
-		low = math.Max(math.Min(low, drain*b/4), 1)
-		high = math.Max(math.Min(high, drain*b/2), low)
+		low = max(min(low, drain*b/4), 1)
+		high = max(min(high, drain*b/2), low)
 	}
 	return low, high
 }
@@ -146,12 +149,13 @@ func idleShape(load float64) float64 {
 		atTwo = 6.387 // jobs
 	)
 	load = clampTo(load, 1.02, 100)
-	return math.Max(math.Log1p((load-1)/idle)/math.Log(load)-2, 1) / atTwo
+	return max(math.Log1p((load-1)/idle)/math.Log(load)-2, 1) / atTwo
 }
 
 // guard takes over the guard rails in force.
 func (a *Adaptive) guard(g *Guards) {
 	a.cap = math.Inf(1)
+	a.guarded = g != nil && (g.Baseline > 0 || g.MaxTarget > 0)
 	if g == nil {
 		if a.frozen {
 			a.frozen = false
@@ -168,7 +172,7 @@ func (a *Adaptive) guard(g *Guards) {
 		a.derive()
 	}
 	if g.MaxTarget > 0 && a.drain > 0 {
-		a.cap = math.Max(a.drain*float64(g.MaxTarget), 1)
+		a.cap = max(a.drain*float64(g.MaxTarget), 1)
 	}
 }
 
@@ -226,7 +230,7 @@ func (a *Adaptive) epochLength() float64 {
 	if a.drain == 0 {
 		return float64(time.Second)
 	}
-	return math.Max(a.k.epochJobs, a.k.epochTargets*a.low) / a.drain
+	return max(a.k.epochJobs, a.k.epochTargets*a.low) / a.drain
 }
 
 // part is how much of the epoch under way has passed.
@@ -247,13 +251,13 @@ func (a *Adaptive) classBound(c *class, bound float64) float64 {
 	whole := a.epochLength() * a.drain
 	above /= whole
 	if above+c.asked.count(a.epoch, part)/whole < servedLoad {
-		return math.Min(a.high, a.cap)
+		return min(a.high, a.cap)
 	}
 	left := 1 - above
 	if left < leastLeft {
 		return 0
 	}
-	return math.Min(math.Max(bound*left, float64(a.cfg.FloorJobs)), bound)
+	return min(max(bound*left, float64(a.cfg.FloorJobs)), bound)
 }
 
 const (
@@ -285,8 +289,8 @@ func (a *Adaptive) closed(c *class) bool {
 func (a *Adaptive) fill(c *class) {
 	if a.now > c.filled {
 		owed := c.share * a.drain * float64(a.now-c.filled)
-		c.tokens = math.Min(c.tokens+shareMargin*owed, mostTokens)
-		c.held = math.Max(c.held-owed, 0)
+		c.tokens = min(c.tokens+shareMargin*owed, mostTokens)
+		c.held = max(c.held-owed, 0)
 	}
 	c.filled = a.now
 }

@@ -36,7 +36,7 @@ func (s *service) add(count int, sum, squares, window float64) {
 	if mean := sum / n; !(squares >= mean*sum) { // NaN, or fewer than possible
 		squares = mean * sum
 	}
-	squares = math.Min(squares, sum*maxService)
+	squares = min(squares, sum*maxService)
 	keep := keepAfter(n, window)
 	scale := 1.0
 	if n > window { // only as much of the batch as is remembered
@@ -49,9 +49,9 @@ func (s *service) add(count int, sum, squares, window float64) {
 	s.longN = s.longN*keep + n
 	s.longSum = s.longSum*keep + sum
 	s.longSquares = s.longSquares*keep + squares
-	s.seen = int(math.Min(float64(s.seen)+n, 1<<30))
-	s.slowN = math.Min(s.slowN+n, window*longTerm)
-	s.slow += (sum/n - s.slow) * math.Min(n/s.slowN, 1)
+	s.seen = int(min(float64(s.seen)+n, 1<<30))
+	s.slowN = min(s.slowN+n, window*longTerm)
+	s.slow += (sum/n - s.slow) * min(n/s.slowN, 1)
 }
 
 // mean returns the mean service time in ns, at least 1.
@@ -59,7 +59,7 @@ func (s *service) mean() float64 {
 	if s.n == 0 {
 		return 0
 	}
-	return math.Max(s.sum/s.n, 1)
+	return max(s.sum/s.n, 1)
 }
 
 // variation returns the squared coefficient of variation: the variance over the
@@ -69,7 +69,7 @@ func (s *service) variation() float64 {
 		return 1
 	}
 	m := s.longSum / s.longN
-	return math.Max(s.longSquares/s.longN/(m*m)-1, 0)
+	return max(s.longSquares/s.longN/(m*m)-1, 0)
 }
 
 // departures estimates the rate at which a stage that always has work gets it
@@ -90,7 +90,7 @@ func (d *departures) add(now time.Duration, count, waiting int, window, most flo
 		n := float64(count)
 		keep := keepAfter(n, window)
 		d.n = d.n*keep + n
-		d.spent = d.spent*keep + math.Min(float64(now-d.last), most)
+		d.spent = d.spent*keep + min(float64(now-d.last), most)
 	}
 	d.open, d.last = busy, now
 }
@@ -125,6 +125,8 @@ type demand struct {
 const (
 	// slotJobs is the length of a slot in units of work.
 	slotJobs = 8
+	// poisson is how many units of a Poisson process are taken as seen.
+	poisson = 64
 	// leastBursts is how many bursts, each as large as the dispersion says, are
 	// no evidence of anything.
 	leastBursts = 2
@@ -135,7 +137,7 @@ const (
 // ask counts one request.
 func (d *demand) ask(now time.Duration, drain, memory float64) {
 	if now > d.last {
-		gone := math.Min(float64(now-d.last)*drain, memory)
+		gone := min(float64(now-d.last)*drain, memory)
 		d.done += gone
 		if d.slotDone += gone; d.slotDone >= slotJobs {
 			d.nextSlot(memory)
@@ -150,11 +152,11 @@ func (d *demand) ask(now time.Duration, drain, memory float64) {
 		d.asked /= 2
 		d.done /= 2
 	}
-	d.asked = math.Min(d.asked, memory*maxLoad)
+	d.asked = min(d.asked, memory*maxLoad)
 }
 
 func (d *demand) nextSlot(memory float64) {
-	keep := math.Max(1-d.slotDone/memory, 0)
+	keep := max(1-d.slotDone/memory, 0.5)
 	change := d.slot - d.prev
 	d.changes = d.changes*keep + change*change/2
 	d.askedAll = d.askedAll*keep + d.slot
@@ -166,10 +168,11 @@ func (d *demand) nextSlot(memory float64) {
 	d.slot, d.slotDone = 0, 0
 }
 
-// idle tells that a worker had nothing to do.
+// idle tells that a worker had nothing to do: what could have been done and was
+// not asked for is no evidence against an overload that begins now.
 func (d *demand) idle() {
 	d.asked /= 2
-	d.done /= 2
+	d.done = min(d.done/2, d.asked)
 }
 
 // ratio returns the load; prior units at a load of 1 are taken as seen.
@@ -183,8 +186,8 @@ func (d *demand) ratio(prior float64) float64 {
 // process. It is taken from changes from slot to slot, so that a step of the
 // load does not pass for a burst.
 func (d *demand) beyond() float64 {
-	bursty := math.Max((d.changes+slotJobs)/(d.askedAll+slotJobs), 0.25)
-	return (d.asked - d.done) / math.Sqrt(bursty*math.Max(d.done, leastBursts*bursty))
+	bursty := max((d.changes+poisson)/(d.askedAll+poisson), 0.25)
+	return (d.asked - d.done) / math.Sqrt(bursty*max(d.done, leastBursts*bursty))
 }
 
 // counter counts events over a sliding window: the epoch under way, and the
@@ -223,12 +226,15 @@ func clampTo(v, lo, hi float64) float64 {
 	if !(v > lo) {
 		return lo
 	}
-	return math.Min(v, hi)
+	return min(v, hi)
 }
 
 // toDuration converts ns, which may be anything, to a Duration that is not
 // negative.
 func toDuration(ns float64) time.Duration {
+	if ns >= 0 && ns < 1<<62 {
+		return time.Duration(ns)
+	}
 	return time.Duration(clampTo(ns, 0, 1<<62))
 }
 

@@ -1,9 +1,6 @@
 package shedder
 
-import (
-	"math"
-	"strings"
-)
+import "strings"
 
 // fair shares admissions among senders by their demand, max-min: nobody gets
 // more than it asks for, and who asks for more gets the level. It passes each
@@ -48,7 +45,7 @@ func (f *fair) admit(a *Adaptive, name string, queue float64) (ok, modest bool) 
 	if rate > f.level {
 		weight = f.level / rate
 	}
-	s.credit = math.Min(s.credit+weight, mostCredit)
+	s.credit = min(s.credit+weight, mostCredit)
 	ok = s.credit >= 1 || queue < a.low*a.k.fairShort && s.credit > -mostDue // never let the stage run dry
 	if ok {
 		s.credit--
@@ -88,7 +85,7 @@ func (f *fair) adjust(a *Adaptive) {
 		return
 	}
 	want := a.drain * gone * (1 + a.k.fairOver)
-	f.level = clampTo(f.level*clampTo(want/math.Max(f.passed, 1), 0.5, 2), a.drain*1e-6, a.drain)
+	f.level = clampTo(f.level*clampTo(want/max(f.passed, 1), 0.5, 2), a.drain*1e-6, a.drain)
 	f.passed, f.total, f.from = 0, 0, float64(a.now)
 }
 
@@ -136,7 +133,7 @@ func (f *fair) sweep(epoch uint32) {
 func (f *fair) undo(name string) {
 	if i, ok := f.index[name]; ok && f.on && i < len(f.senders) {
 		s := &f.senders[i]
-		s.credit = math.Min(s.credit+1, mostCredit)
+		s.credit = min(s.credit+1, mostCredit)
 	}
 }
 
