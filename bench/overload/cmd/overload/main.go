@@ -57,6 +57,9 @@ func run(t *testing.T, o *options, out, diag io.Writer) (missed int, err error) 
 	if err := report.Table(w, &o.plan, data); err != nil {
 		return 0, err
 	}
+	if err := report.Better(w, &o.plan, data, o.judged); err != nil {
+		return 0, err
+	}
 	missed, err = report.Verdict(w, &o.plan, data, o.judged, gate.Table())
 	return missed, errors.Join(err, w.Flush(), o.writeCSV(data), o.draw(t))
 }

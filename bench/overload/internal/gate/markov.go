@@ -68,7 +68,7 @@ func poissonBelow(n int, mean float64) float64 {
 // mean services, and that bound. It holds for whoever does not know how long
 // each service takes, and exponential services.
 func BestUsed(c int, load, t float64) (used float64, queue int) {
-	for q := 0; q < 100_000; q++ {
+	for q := range 100_000 {
 		if WaitAbove(c, q, load, t) > .01 {
 			return Used(c, max(0, q-1), load), max(0, q-1)
 		}

@@ -19,7 +19,6 @@ type rttWindow struct {
 	least       time.Duration
 	mostFlight  int
 	lastFlight  int
-	anyRefused  bool
 	slowest     time.Duration
 	windowStart time.Duration
 }

@@ -80,11 +80,11 @@ func (o *oracle) Admit(w *sim.World, j *sim.Job) sim.Action {
 }
 
 // Alike says that classes wait in one queue.
-func (o *oracle) Alike() {}
+func (*oracle) Alike() {}
 
 // Retry says no: the oracle knows that the outage is not over, and puts no
 // load on what is to recover.
-func (o *oracle) Retry(*sim.World, *sim.Job) bool { return false }
+func (*oracle) Retry(*sim.World, *sim.Job) bool { return false }
 
 // dues say what each class or sender is let in for, whatever the wait, and how
 // long the wait may be for more.

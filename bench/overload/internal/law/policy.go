@@ -13,10 +13,8 @@ type policies struct {
 	sim.Base
 
 	at       []policyAt
-	senders  []string
 	requests []shedder.Request
 	tokens   float64 // of the retry budget
-	shedAt   time.Duration
 	unit     time.Duration
 }
 
@@ -33,15 +31,13 @@ type policyAt struct {
 var senderNames = []string{"s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9"}
 
 // FromPolicy makes a law of policies, one for each stage.
-func FromPolicy(spec *sim.Spec, stages int, make func() shedder.Policy) sim.Control {
-	p := &policies{unit: spec.Unit(), requests: make2(stages), tokens: retryBurst, shedAt: -1 << 60}
+func FromPolicy(spec *sim.Spec, stages int, fresh func() shedder.Policy) sim.Control {
+	p := &policies{unit: spec.Unit(), requests: make([]shedder.Request, stages), tokens: retryBurst}
 	for range stages {
-		p.at = append(p.at, policyAt{Policy: make(), shortest: 1 << 62, before: 1 << 62})
+		p.at = append(p.at, policyAt{Policy: fresh(), shortest: 1 << 62, before: 1 << 62})
 	}
 	return p
 }
-
-func make2(n int) []shedder.Request { return make([]shedder.Request, n) }
 
 func loadOf(w *sim.World, q *sim.Queue, class int) shedder.Load {
 	return shedder.Load{
@@ -75,7 +71,6 @@ func (p *policies) Admit(w *sim.World, j *sim.Job) sim.Action {
 			for k := range i {
 				p.at[k].Undo(&p.requests[k])
 			}
-			p.shedAt = w.Now
 			return sim.Refuse
 		}
 		if v.Action == shedder.PushOut && i == 0 {

@@ -25,7 +25,16 @@ type Row struct {
 	// bubble.
 	Clock bool
 	New   func(*sim.Spec) sim.Control
+	// Run, if not nil, runs the scenario itself, inside the bubble.
+	Run func(*sim.Spec, uint64) *sim.Result
+	// Grid, if not nil, are laws of which the best in hindsight is shown.
+	Grid []func(*sim.Spec) sim.Control
 }
+
+// BoundName is the row of the best constant bound on the number waiting, chosen
+// for each run by its outcome: what whoever does not know the services to come
+// can hardly surpass.
+const BoundName = "best-bound"
 
 // OracleName is the row that goodput, convergence and recovery are measured by.
 const OracleName = "oracle"
@@ -45,10 +54,20 @@ func plain() []Row {
 	return []Row{
 		{Name: OracleName, Kind: Oracle, New: func(s *sim.Spec) sim.Control { return newOracle(s, 0) }},
 		{Name: "oracle-3t", Kind: Oracle, New: func(s *sim.Spec) sim.Control { return newOracle(s, 3*s.Target()) }},
+		{Name: BoundName, Kind: Oracle, Grid: grid()},
 		{Name: "none", Kind: Plain, New: func(*sim.Spec) sim.Control { return none{} }},
 		{Name: "cap64", Kind: Plain, New: capped(64)},
 		{Name: "cap1024", Kind: Plain, New: capped(1024)},
 	}
+}
+
+// grid are bounds from one to some hundreds.
+func grid() []func(*sim.Spec) sim.Control {
+	var out []func(*sim.Spec) sim.Control
+	for _, n := range []int{1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024} {
+		out = append(out, func(*sim.Spec) sim.Control { return capacity{n: n} })
+	}
+	return out
 }
 
 // BrokenRows are laws that must miss gates.

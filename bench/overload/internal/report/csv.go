@@ -35,7 +35,7 @@ func columns() []column {
 		{"total_p999_seconds", func(s *score.Score) float64 { return s.Total.P999 }},
 		{"converged_seconds", func(s *score.Score) float64 { return s.Converged }},
 		{"swing", func(s *score.Score) float64 { return s.Swing }},
-		{"inversions", func(s *score.Score) float64 { return float64(s.Inversions) }},
+		{"inversions", inversions},
 		{"jain", func(s *score.Score) float64 { return s.Jain }},
 		{"doomed", func(s *score.Score) float64 { return s.Doomed }},
 		{"top_class_done", func(s *score.Score) float64 { return s.Top }},

@@ -17,19 +17,25 @@ import (
 // loads are the offered loads of the first chart.
 func loads() []float64 { return []float64{.5, .7, .8, .9, 1, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 10} }
 
-// each runs f for every law, some at a time.
+// drawn are the laws that have a line.
+func (p *Plan) drawn() []law.Row {
+	return slices.DeleteFunc(slices.Clone(p.Laws), func(r law.Row) bool { return r.Grid != nil })
+}
+
+// each runs f for every law that is drawn, some at a time.
 func (p *Plan) each(f func(i int, row law.Row)) {
+	laws := p.drawn()
 	todo := make(chan int)
 	done := make(chan struct{})
 	for range max(1, p.Workers) {
 		go func() { // ends when todo is closed
 			for i := range todo {
-				f(i, p.Laws[i])
+				f(i, laws[i])
 			}
 			done <- struct{}{}
 		}()
 	}
-	for i := range p.Laws {
+	for i := range laws {
 		todo <- i
 	}
 	close(todo)
@@ -43,7 +49,7 @@ func (p *Plan) each(f func(i int, row law.Row)) {
 func (p *Plan) GoodputChart(t *testing.T, sc sim.Scale) *plot.Chart {
 	t.Helper()
 	xs := loads()
-	lines := make([]plot.Line, len(p.Laws))
+	lines := make([]plot.Line, len(p.drawn()))
 	p.each(func(i int, row law.Row) {
 		ys := make([]float64, len(xs))
 		for k, load := range xs {
@@ -99,7 +105,7 @@ func (p *Plan) FlashChart(t *testing.T, sc sim.Scale) *plot.Chart {
 	unit := sc.Unit()
 	from, to := spec.From-20*unit, spec.To+60*unit
 	bins := int((to - from) / (2 * unit))
-	lines := make([]plot.Line, len(p.Laws))
+	lines := make([]plot.Line, len(p.drawn()))
 	p.each(func(i int, row law.Row) {
 		totals := make([][]float64, bins)
 		for seed := range p.Seeds {
@@ -107,7 +113,7 @@ func (p *Plan) FlashChart(t *testing.T, sc sim.Scale) *plot.Chart {
 			for k := range r.Jobs {
 				j := &r.Jobs[k]
 				if b := int((j.At - from) / (2 * unit)); j.At >= from && b < bins && j.Fate == sim.Completed {
-					totals[b] = append(totals[b], (j.End - j.At).Seconds()*1e3)
+					totals[b] = append(totals[b], (j.End-j.At).Seconds()*1e3)
 				}
 			}
 		}
@@ -138,7 +144,7 @@ func (p *Plan) FlashChart(t *testing.T, sc sim.Scale) *plot.Chart {
 	}
 }
 
-func milliseconds(x float64) string { return (time.Duration(x * 1e6)).String() }
+func milliseconds(x float64) string { return time.Duration(x * 1e6).String() }
 
 // decades are 1, 10, 100 and so on between two values.
 func decades(lo, hi float64) []float64 {

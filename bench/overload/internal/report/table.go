@@ -63,13 +63,20 @@ func cells(scale, name string, s, oracle []*score.Score) []string {
 		number(mean(func(s *score.Score) float64 { return float64(s.Dropped) / float64(s.Offered) })),
 		secs(func(s *score.Score) float64 { return s.Converged }),
 		number(mean(func(s *score.Score) float64 { return s.Swing })),
-		number(mean(func(s *score.Score) float64 { return float64(s.Inversions) })),
+		number(mean(inversions)),
 		number(mean(func(s *score.Score) float64 { return s.Jain })),
 		number(mean(func(s *score.Score) float64 { return s.Doomed })),
 		number(mean(func(s *score.Score) float64 { return s.Top })),
 		number(mean(func(s *score.Score) float64 { return s.Amplification })),
 		secs(func(s *score.Score) float64 { return s.Recovered }),
 	}
+}
+
+func inversions(s *score.Score) float64 {
+	if s.Inversions < 0 {
+		return math.NaN()
+	}
+	return float64(s.Inversions)
 }
 
 func number(x float64) string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/sedabus/seda/bench/overload/internal/gate"
@@ -21,6 +22,9 @@ func Verdict(w io.Writer, p *Plan, d Data, name string, gates []gate.Gate) (miss
 	for i := range gates {
 		g := &gates[i]
 		for _, c := range p.cells(d, g, name) {
+			if g.Known != nil && !g.Known(c) {
+				continue
+			}
 			limit := g.Limit(c)
 			e := Mean(g.Values(c))
 			outcome, met := judge(g, e, limit)
@@ -45,7 +49,7 @@ func (p *Plan) cells(d Data, g *gate.Gate, name string) []*gate.Cell {
 			ours, ok := d[Key{sh.Name, sc.Name, name}]
 			oracle, known := d[Key{sh.Name, sc.Name, law.OracleName}]
 			if ok && known && g.At(sc.Name) {
-				out = append(out, &gate.Cell{Spec: sh.Make(sc), Ours: ours, Oracle: oracle})
+				out = append(out, &gate.Cell{Spec: sh.Make(sc), Ours: ours, Oracle: oracle, Bound: d[Key{sh.Name, sc.Name, law.BoundName}]})
 			}
 		}
 	}
@@ -87,14 +91,13 @@ func estimate(g *gate.Gate, e Estimate) string {
 }
 
 func best(g *gate.Gate, c *gate.Cell) string {
-	if g.Can == nil {
-		return ""
+	var all []string
+	for _, can := range g.Can {
+		if x, by := can(c); !math.IsNaN(x) {
+			all = append(all, figure(g, x)+" by "+by)
+		}
 	}
-	x, by := g.Can(c)
-	if math.IsNaN(x) {
-		return ""
-	}
-	return figure(g, x) + " by " + by
+	return strings.Join(all, "; ")
 }
 
 func figure(g *gate.Gate, x float64) string {

@@ -35,7 +35,8 @@ type Score struct {
 	// Swing is the variation of goodput from bin to bin in units of what chance
 	// alone gives.
 	Swing float64
-	// Inversions are refusals while lower-class work beyond its share waited.
+	// Inversions are refusals while lower-class work beyond its share waited; -1
+	// where that is not known.
 	Inversions int
 	// Jain is the index of fairness over the senders' shares, each capped by
 	// its demand.
@@ -80,7 +81,7 @@ func Of(r *sim.Result) *Score {
 	for i := range r.Jobs {
 		j := &r.Jobs[i]
 		in := InTime(s, j)
-		if s.Span.Contains(j.End) && j.Fate == sim.Completed {
+		if s.Contains(j.End) && j.Fate == sim.Completed {
 			out.Done++
 			if in {
 				out.Good += j.Last.Seconds()
@@ -88,7 +89,7 @@ func Of(r *sim.Result) *Score {
 				out.Late += j.Last.Seconds()
 			}
 		}
-		if !s.Span.Contains(j.At) {
+		if !s.Contains(j.At) {
 			continue
 		}
 		out.count(j, in)
@@ -178,7 +179,7 @@ func (out *Score) falseSheds(r *sim.Result) {
 	first := 0
 	for i := range r.Jobs {
 		j := &r.Jobs[i]
-		if !s.Span.Contains(j.At) {
+		if !s.Contains(j.At) {
 			continue
 		}
 		if s.Sizes != nil {

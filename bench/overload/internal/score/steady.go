@@ -169,7 +169,7 @@ func jain(r *sim.Result) float64 {
 	sum := 0.
 	for i := range r.Jobs {
 		j := &r.Jobs[i]
-		if !r.Spec.Span.Contains(j.At) {
+		if !r.Spec.Contains(j.At) {
 			continue
 		}
 		asked[j.Sender]++

@@ -48,6 +48,7 @@ func All() []Shape {
 		{Name: "cold", Title: "cold start at 2 times capacity", Make: cold},
 		{Name: "idle", Title: "10 minutes idle, then 2 times capacity", Make: idle},
 		{Name: "classes", Title: "four classes at 3 times capacity", Make: classes},
+		{Name: "mixed", Title: "four classes at 3 times capacity, each from ten senders", Make: mixed},
 		{Name: "senders", Title: "ten senders with demands 1 to 100, 2 times", Make: senders},
 		{Name: "deadlines", Title: "half of the jobs have tight deadlines, 2 times", Make: deadlines},
 		{Name: "tandem", Title: "bottleneck last of three stages, 2 times", Make: tandem},
@@ -68,11 +69,11 @@ func spec(sc sim.Scale, pieces ...sim.Piece) *sim.Spec {
 	s := &sim.Spec{Scale: sc}
 	at := time.Duration(0)
 	for _, p := range pieces {
-		s.Span.From = at
+		s.From = at
 		at += p.Until * sc.Unit()
 		s.Load = append(s.Load, sim.Piece{Until: at, From: p.From, To: p.To})
 	}
-	s.Span.To = at
+	s.To = at
 	return s
 }
 
@@ -129,7 +130,7 @@ func sawtooth(sc sim.Scale) *sim.Spec {
 		pieces = append(pieces, flat(20, .5), flat(20, 1.8))
 	}
 	s := spec(sc, pieces...)
-	s.Span.From = s.Load[1].Until
+	s.From = s.Load[1].Until
 	return s
 }
 
@@ -189,7 +190,7 @@ func trickle(sc sim.Scale) *sim.Spec {
 // cold looks at what comes from the first completions on.
 func cold(sc sim.Scale) *sim.Spec {
 	s := spec(sc, flat(60, 2))
-	s.Span.From = 2 * sc.Service
+	s.From = 2 * sc.Service
 	return s
 }
 
@@ -206,6 +207,14 @@ func classes(sc sim.Scale) *sim.Spec {
 	s := spec(sc, flat(100, .5), flat(300, 3))
 	s.Classes = []sim.Class{
 		{Part: .5 / 3, Share: .05}, {Part: .3 / 3, Share: .05}, {Part: .7 / 3, Share: .05}, {Part: 1.5 / 3, Share: .05},
+	}
+	return s
+}
+
+func mixed(sc sim.Scale) *sim.Spec {
+	s := classes(sc)
+	for range 10 {
+		s.Senders = append(s.Senders, .1)
 	}
 	return s
 }
@@ -237,7 +246,8 @@ func deadlines(sc sim.Scale) *sim.Spec {
 func tandem(sc sim.Scale) *sim.Spec {
 	s := spec(sc, flat(100, .5), flat(300, 2))
 	s.Stages = []sim.Stage{
-		{Workers: sc.Workers, Service: sc.Service / 4}, {Workers: sc.Workers, Service: sc.Service / 4},
+		{Workers: sc.Workers, Service: sc.Service / 4},
+		{Workers: sc.Workers, Service: sc.Service / 4},
 		{Workers: sc.Workers, Service: sc.Service},
 	}
 	return s

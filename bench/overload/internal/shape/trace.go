@@ -59,7 +59,7 @@ func (tr *trace) play(speed float64) *sim.Spec {
 	for i, t := range tr.times {
 		s.Times[i] = time.Duration(float64(t) * factor)
 	}
-	s.Span.To = s.Times[len(s.Times)-1] + 1
+	s.To = s.Times[len(s.Times)-1] + 1
 	return s
 }
 

@@ -24,11 +24,11 @@ func (e *event) before(o *event) bool {
 // heap is a binary heap of events, the earliest first.
 type heap []event
 
-func (h heap) peek() (event, bool) {
-	if len(h) == 0 {
+func (h *heap) peek() (event, bool) {
+	if len(*h) == 0 {
 		return event{}, false
 	}
-	return h[0], true
+	return (*h)[0], true
 }
 
 func (h *heap) push(e event) {

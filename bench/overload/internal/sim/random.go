@@ -83,7 +83,7 @@ func (a *arrivals) advance(need float64) bool {
 			a.at, a.from = p.Until, p.Until
 			continue
 		}
-		dt := 0.
+		var dt float64
 		if math.Abs(slope) < 1e-9*a.rate {
 			dt = need / now
 		} else {

@@ -20,7 +20,7 @@ func (w *World) start(stage int) {
 		q.started(w.classOf(j))
 		j.Started = w.Now
 		took := w.Spec.ServiceOf(w.Seed, id, stage, int(j.Tries), w.Now)
-		if j.Deadline > 0 && w.Now+w.shortest(stage) > j.Deadline {
+		if j.Deadline > 0 && w.Now+w.Spec.Shortest(stage) > j.Deadline {
 			j.Wasted = true
 		}
 		j.Attempts++
@@ -36,12 +36,12 @@ func (w *World) expired(j *Job) bool {
 	return j.Deadline != 0 && w.Now > j.Deadline && !w.blind
 }
 
-// shortest is the least time that a service can take.
-func (w *World) shortest(stage int) time.Duration {
-	if w.Spec.Dist == nil {
+// Shortest is the least time that a service at a stage can take.
+func (s *Spec) Shortest(stage int) time.Duration {
+	if s.Dist == nil {
 		return 0
 	}
-	return time.Duration(w.Spec.Dist(1) * float64(w.At[stage].Service))
+	return time.Duration(s.Dist(1) * float64(s.Itinerary()[stage].Service))
 }
 
 func (w *World) schedule(e event) {
@@ -67,7 +67,7 @@ func (w *World) end(id, stage int) {
 	j.Work += took
 	j.Last = took
 	q.Busy--
-	ok := !w.fails()
+	ok := !w.Spec.Fails(w.Now)
 	w.law.Done(w, j, stage, took, ok)
 	switch {
 	case !ok:
@@ -82,20 +82,24 @@ func (w *World) end(id, stage int) {
 	w.unpark(stage)
 }
 
-func (w *World) fails() bool {
-	for _, o := range w.Spec.Outages {
-		if o.Contains(w.Now) {
+// Fails says whether attempts that end at t fail.
+func (s *Spec) Fails(t time.Duration) bool {
+	for _, o := range s.Outages {
+		if o.Contains(t) {
 			return true
 		}
 	}
 	return false
 }
 
+// RetryBase is the delay that retries start from.
+func RetryBase(service time.Duration) time.Duration { return max(10*time.Millisecond, 4*service) }
+
 // failed retries a job, with full jitter, or gives it up.
 func (w *World) failed(j *Job, stage int) {
 	if int(j.Tries) < w.Spec.Attempts && (w.retry == nil || w.retry.Retry(w, j)) {
 		w.Retries++
-		base := max(10*time.Millisecond, 4*w.At[stage].Service) << j.Tries
+		base := RetryBase(w.At[stage].Service) << j.Tries
 		delay := time.Duration(unit(w.Seed, streamRetry+uint64(j.Tries)<<8, j.ID) * float64(base))
 		w.schedule(event{at: w.Now + delay, job: j.ID, stage: stage, kind: eventAgain})
 		return

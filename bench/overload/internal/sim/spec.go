@@ -132,7 +132,7 @@ func (s *Spec) Bottleneck() float64 {
 // ServiceOf returns how long attempt a of job id takes at a stage if it starts
 // at t and no stall comes.
 func (s *Spec) ServiceOf(seed uint64, id, stage, a int, t time.Duration) time.Duration {
-	size := 0.
+	var size float64
 	if s.Sizes != nil {
 		size = s.Sizes[id]
 	} else {

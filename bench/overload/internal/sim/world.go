@@ -127,7 +127,7 @@ type Result struct {
 	Spec       *Spec
 	Seed       uint64
 	Jobs       []Job
-	Inversions int
+	Inversions int // -1 where it is not known
 	Retries    int
 	MaxWaiting int // at any stage
 	Events     int
@@ -190,22 +190,41 @@ func (w *World) advance(to time.Duration) {
 
 // newJob makes the job that arrives now.
 func (w *World) newJob() *Job {
-	s, id := w.Spec, len(w.Jobs)
-	j := Job{ID: id, At: w.Now, Entered: w.Now}
+	id := len(w.Jobs)
+	w.Jobs = append(w.Jobs, w.Spec.job(w.Seed, id, w.Now))
+	return &w.Jobs[id]
+}
+
+// job makes a job that arrives at t.
+func (s *Spec) job(seed uint64, id int, t time.Duration) Job {
+	j := Job{ID: id, At: t, Entered: t}
 	if len(s.Classes) > 1 {
-		j.Class = uint8(pick(unit(w.Seed, streamClass, id), len(s.Classes), func(i int) float64 { return s.Classes[i].Part }))
+		j.Class = uint8(pick(unit(seed, streamClass, id), len(s.Classes), func(i int) float64 { return s.Classes[i].Part }))
 	}
 	if len(s.Senders) > 1 {
-		j.Sender = uint8(pick(unit(w.Seed, streamSender, id), len(s.Senders), func(i int) float64 { return s.Senders[i] }))
+		j.Sender = uint8(pick(unit(seed, streamSender, id), len(s.Senders), func(i int) float64 { return s.Senders[i] }))
 	}
 	switch {
-	case s.Tight > 0 && unit(w.Seed, streamTight, id) < s.Tight:
-		j.Deadline = w.Now + s.TightIn
+	case s.Tight > 0 && unit(seed, streamTight, id) < s.Tight:
+		j.Deadline = t + s.TightIn
 	case s.LooseIn > 0:
-		j.Deadline = w.Now + s.LooseIn
+		j.Deadline = t + s.LooseIn
 	}
-	w.Jobs = append(w.Jobs, j)
-	return &w.Jobs[id]
+	return j
+}
+
+// Jobs returns all jobs that arrive, in order, as they are before anything
+// happens to them.
+func (s *Spec) Jobs(seed uint64) []Job {
+	var out []Job
+	next := newArrivals(s, seed)
+	for {
+		t, more := next.next()
+		if !more {
+			return out
+		}
+		out = append(out, s.job(seed, len(out), t))
+	}
 }
 
 // pick returns the part of n in which u lies.
