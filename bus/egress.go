@@ -271,9 +271,13 @@ func (e *edge) openLocked() bool {
 
 // leaveWayLocked ends what allowedOne has begun.
 func (ex *executor) leaveWayLocked() {
-	if ex.way != nil {
-		ex.way.starting--
-		ex.way = nil
+	if ex.way == nil {
+		return
+	}
+	ex.way.starting--
+	ex.way = nil
+	if k := ex.stage.mu.keyed; k != nil && k.stuck {
+		k.offerAll() // it may have been this claim that was in the way
 	}
 }
 

@@ -17,7 +17,8 @@ type keyed struct {
 	slots []keySlot
 	seed  maphash.Seed
 	ready slotList
-	n     int // envelopes in all slots and side lists
+	n     int  // envelopes in all slots and side lists
+	stuck bool // a slot that has something was not offered again: its next stage had no room
 }
 
 // keySlots is the number of slots of a stage ordered by key. Slots are for fast
@@ -130,6 +131,7 @@ func (k *keyed) offer(slot *keySlot) {
 
 // offerAll lists every slot again: room may have come for a next stage.
 func (k *keyed) offerAll() {
+	k.stuck = false
 	for i := range k.slots {
 		k.offer(&k.slots[i])
 	}
@@ -159,6 +161,7 @@ func (k *keyed) claimSlot(s *Stage, ex *executor, slot *keySlot, force bool) boo
 	}
 	n := s.allowedLocked(ex, head, min(s.mu.batch, head.Size()), force)
 	if n == 0 {
+		k.stuck = true
 		return false // offered again when the next stage has room
 	}
 	s.claimHead(ex, &slot.q, n)
@@ -180,6 +183,7 @@ func (k *keyed) claimOne(s *Stage, ex *executor, slot *keySlot, force bool) bool
 			continue
 		}
 		if s.allowedLocked(ex, slot.q.Head(), 1, force) == 0 {
+			k.stuck = true
 			return false
 		}
 		slot.q.Pop(p, ex.soloSlot())

@@ -417,12 +417,12 @@ func (s *Stage) abandoned(e *Envelope, inside bool, r *Report) {
 
 // abandon gives up a hop, or a copy, that waited for room at s.
 func (a *arrival) abandon(s *Stage, r *Report) {
-	at := a.from
-	if a.env.flags&flagCopy != 0 {
+	at, copied := a.from, a.env.flags&flagCopy != 0
+	if copied {
 		at = s
 	}
 	at.mu.Lock()
-	if at == s && a.env.flags&flagCopy != 0 {
+	if copied {
 		at.mu.count.entered++
 		at.mu.count.copies++
 	} else {
@@ -431,7 +431,7 @@ func (a *arrival) abandon(s *Stage, r *Report) {
 	at.endLocked(&a.env, Abandoned, reason.Shutdown)
 	at.unlockAndStart()
 	at.abandoned(&a.env, false, r)
-	if at == s && a.from.mu.topic != nil {
+	if copied {
 		a.from.mu.Lock()
 		a.from.mu.topic.lagging--
 		a.from.unlockAndStart()

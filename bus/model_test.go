@@ -18,6 +18,7 @@ import (
 	"github.com/sedabus/seda/bustest"
 	"github.com/sedabus/seda/reason"
 	"github.com/sedabus/seda/retry"
+	"github.com/sedabus/seda/shedder"
 )
 
 // model is what a random run must come to: every accepted envelope ends
@@ -168,6 +169,13 @@ func (r *run) settings(i int) bus.StageConfig {
 	}
 	if c.Order == bus.Unordered && r.rnd.IntN(3) == 0 {
 		c.Classes = []bus.Class{{Name: "high"}, {Name: "low", Strict: true}}
+	}
+	switch r.rnd.IntN(6) {
+	case 0:
+		c.Shedder = shedder.Default("")
+	case 1:
+		p := waitsAtMost(r.pick(1, 2, 5, 50))
+		c.Shedder, c.ShedInside = shell(r.t, p), r.rnd.IntN(3) == 0
 	}
 	if i > 1 && r.rnd.IntN(5) == 0 {
 		c.Accepts = bus.TypeOf[int]()

@@ -399,3 +399,27 @@ func TestLaggingSubscribersLoseNothing(t *testing.T) {
 		}
 	})
 }
+
+// What a topic sends on to itself is no copy that lags.
+func TestTopicThatLeadsToItselfIsCut(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		gate := bustest.NewGate()
+		topic := bustest.Stage(t, b, "t", bus.StageConfig{Delivery: bus.PubSub, Capacity: 1}, nil)
+		_, err := topic.Subscribe("s", bus.StageConfig{Concurrency: 9}, bus.LagWait, gate.Handler(nil))
+		require.NoError(t, err)
+		bustest.Start(t, b)
+		for range 3 {
+			require.NoError(t, topic.TryPublish(&bus.Envelope{Slip: bus.Via("t")}))
+			synctest.Wait()
+		}
+		topic.Suspend(bus.Hold{})
+		require.NoError(t, topic.TryPublish(&bus.Envelope{}))
+		gate.Open()
+		synctest.Wait()
+		require.Positive(t, readStage(topic).Parked, "there is room for one above the capacity")
+		_ = b.Close()
+		synctest.Wait()
+		require.Zero(t, readStage(topic).Lagging)
+		bustest.RequireBalanced(t, b)
+	})
+}
