@@ -53,7 +53,7 @@ func (g *groupFiles) use(d time.Duration) {
 
 // A quota of 4 processors and a threshold of 0.9: users could not tell what
 // their threshold was relative to, and work was refused far from the limit.
-func TestCPUThresholdIsRelativeToTheQuota(t *testing.T) {
+func TestB037_ThresholdIsRelativeToTheQuota(t *testing.T) {
 	for name, v1 := range map[string]bool{"version 1": true, "version 2": false} {
 		t.Run(name, func(t *testing.T) {
 			g := newGroup(v1, 4)

@@ -27,7 +27,7 @@ var fine = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ 
 
 // TestAnswers is the table in the documentation: a client that is refused on
 // purpose can tell that from a server that is down, and the user has the choice.
-func TestAnswers(t *testing.T) {
+func TestB098_Answers(t *testing.T) {
 	shed := shedder.Verdict{
 		Action: shedder.Refuse, Rule: shedder.RuleBound, Reason: reason.Shed,
 		Limit: 52, Value: 60, RetryAfter: 1200 * time.Millisecond,
