@@ -9,7 +9,8 @@
 // A limit in events a second is right where one is agreed upon, such as a
 // quota. It knows nothing of what the stage can do: when service gets slower,
 // work piles up below the limit as well. Put it in front of a policy that
-// adapts.
+// adapts, with shedder.NewChain. Work that passes several stages of a bus counts
+// once at each stage that has such a policy, when it is admitted.
 package rate
 
 import (

@@ -1,6 +1,7 @@
 package rate_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"runtime"
@@ -302,6 +303,71 @@ func TestClock(t *testing.T) {
 	p.Admit(&r)
 	r.Now += time.Second
 	require.Equal(t, 10, admitted(p, 20, r))
+}
+
+// TestInFrontOfAnotherPolicy: within a shedder, who is let in by the rate and
+// refused further on, or gives up waiting, costs nothing.
+func TestInFrontOfAnotherPolicy(t *testing.T) {
+	const burst = 5
+	p := policy(t, rate.Config{Rate: 1e-6, Burst: burst, By: rate.BySender, EachRate: 1e-6, EachBurst: burst})
+	fixed := &gate{open: true}
+	chain, err := shedder.NewChain(p, fixed)
+	require.NoError(t, err)
+	s, err := shedder.New(shedder.Config{Policy: chain, Concurrency: 1})
+	require.NoError(t, err)
+	r := shedder.Request{Sender: "ann"}
+	held, err := s.AllowRequest(r)
+	require.NoError(t, err)
+
+	fixed.open = false
+	for range 100 {
+		_, err := s.AllowRequest(r)
+		var refused *shedder.RefusedError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, shedder.RuleFixed, refused.Rule)
+	}
+	fixed.open = true
+	for range 100 {
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() {
+			_, err := s.Acquire(ctx, r)
+			gone <- err
+		}()
+		for s.State(s.Now()).Promises.Outstanding < 2 {
+			runtime.Gosched()
+		}
+		cancel()
+		require.ErrorIs(t, <-gone, context.Canceled)
+	}
+	held.Pass()
+	for i := range burst + 1 {
+		held, err := s.AllowRequest(r)
+		if i < burst-1 {
+			require.NoError(t, err, "%d", i)
+			held.Pass()
+			continue
+		}
+		var refused *shedder.RefusedError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, rate.RuleSender, refused.Rule)
+		require.Equal(t, reason.Rate, refused.Reason)
+	}
+	require.False(t, s.Overloaded(s.Now()), "a rate is no sign of overload")
+}
+
+// gate is a policy that is open or not.
+type gate struct {
+	shedder.Passive
+
+	open bool
+}
+
+func (g *gate) Admit(*shedder.Request) shedder.Verdict {
+	if g.open {
+		return shedder.Verdict{}
+	}
+	return shedder.Verdict{Action: shedder.Refuse, Rule: shedder.RuleFixed, Reason: reason.Rate}
 }
 
 func TestConcurrentTune(t *testing.T) {
