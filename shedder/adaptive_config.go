@@ -59,6 +59,8 @@ type constants struct {
 	interval                  float64 // of the burst budget, in targets
 	standing                  float64 // part of the bound above which a queue stands
 	shrink, regain            float64 // of the burst budget in an interval
+	regainAt                  float64 // deviations above capacity up to which it is given back
+	regainIdle                float64 // of it, by one request at an idle worker
 	floorLeast, floorMost     float64 // range of the factor by the variance
 	epochJobs, epochTargets   float64 // length of an epoch of the rate counters
 	standingJobs              float64 // least that counts as a standing queue
@@ -92,11 +94,11 @@ func sweptConstants() constants {
 		window: 4, windowFloor: 32,
 		satWindow: 16, satWindowFloor: 256,
 		outlier:  16,
-		interval: 5, standing: 0.8, shrink: 0.6, regain: 0.3,
+		interval: 5, standing: 0.8, shrink: 0.6, regain: 0.3, regainAt: 1, regainIdle: 0.05,
 		floorLeast: 0.5, floorMost: 4,
 		epochJobs: 128, epochTargets: 4,
-		standingJobs: 26, intervalJobs: 160,
-		fairOver: 0.4, fairShort: 0.5, noise: 2, floorTime: 7, demandJobs: 1024, prior: 50, spendAt: 3.5, standingAt: 2, standingHigh: 0.5,
+		standingJobs: 48, intervalJobs: 160,
+		fairOver: 0.4, fairShort: 0.5, noise: 2, floorTime: 7, demandJobs: 1024, prior: 50, spendAt: 3.5, standingAt: 2, standingHigh: 0.75,
 	}
 }
 

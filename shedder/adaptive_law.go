@@ -49,7 +49,7 @@ const farAhead = 365 * 24 * time.Hour
 func (a *Adaptive) interval(l *Load) {
 	length := a.length()
 	switch {
-	case a.least == 0 && !a.refused:
+	case a.least == 0 && !a.refused && a.demand.beyond() < a.k.regainAt:
 		// Intervals without any call count too: nothing waited in them.
 		k := 1 + max(float64(a.now-a.ends)/length, 0)
 		a.burst = 1 - (1-a.burst)*math.Pow(1-a.k.regain, k)
@@ -196,6 +196,9 @@ func (a *Adaptive) ask(r *Request, l *Load) *class {
 	a.demand.ask(a.now, a.drain, a.k.demandJobs)
 	if l.Waiting == 0 && l.Busy < l.Concurrency && l.Inbound == 0 {
 		a.demand.idle()
+		if a.demand.asked <= a.demand.done {
+			a.burst += (1 - a.burst) * a.k.regainIdle
+		}
 	}
 	if r.Classes <= 1 && r.Sender == "" {
 		return nil

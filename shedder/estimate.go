@@ -86,11 +86,13 @@ type departures struct {
 // interval counts for at most most ns.
 func (d *departures) add(now time.Duration, count, waiting int, window, most float64) {
 	busy := waiting > 0
+	n := float64(count)
+	keep := keepAfter(n, window)
+	d.n *= keep // also while it has not always work, or what was slow once would stay so
+	d.spent *= keep
 	if d.open && busy && now >= d.last {
-		n := float64(count)
-		keep := keepAfter(n, window)
-		d.n = d.n*keep + n
-		d.spent = d.spent*keep + min(float64(now-d.last), most)
+		d.n += n
+		d.spent += min(float64(now-d.last), most)
 	}
 	d.open, d.last = busy, now
 }
