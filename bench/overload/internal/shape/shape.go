@@ -65,19 +65,25 @@ func (s *Shape) Over(scales []sim.Scale) []sim.Scale {
 
 // spec starts a scenario from stretches of load given in units; the last one is
 // what is looked at.
-func spec(sc sim.Scale, pieces ...sim.Piece) *sim.Spec {
+func spec(sc sim.Scale, pieces ...stretch) *sim.Spec {
 	s := &sim.Spec{Scale: sc}
 	at := time.Duration(0)
 	for _, p := range pieces {
 		s.From = at
-		at += p.Until * sc.Unit()
-		s.Load = append(s.Load, sim.Piece{Until: at, From: p.From, To: p.To})
+		at += time.Duration(p.units) * sc.Unit()
+		s.Load = append(s.Load, sim.Piece{Until: at, From: p.from, To: p.to})
 	}
 	s.To = at
 	return s
 }
 
-func flat(units int, load float64) sim.Piece { return sim.Flat(time.Duration(units), load) }
+// stretch is so many units of a load that goes in a straight line.
+type stretch struct {
+	units    int
+	from, to float64
+}
+
+func flat(units int, load float64) stretch { return stretch{units, load, load} }
 
 // belowJobs is how many jobs arrive below capacity, so that a share of 1e-4 can
 // be told from 0.
@@ -121,11 +127,11 @@ func codel(sc sim.Scale) *sim.Spec {
 }
 
 func ramp(sc sim.Scale) *sim.Spec {
-	return spec(sc, flat(50, .5), sim.Piece{Until: 600, From: .5, To: 3})
+	return spec(sc, flat(50, .5), stretch{600, .5, 3})
 }
 
 func sawtooth(sc sim.Scale) *sim.Spec {
-	pieces := make([]sim.Piece, 0, 60)
+	pieces := make([]stretch, 0, 30)
 	for range 15 {
 		pieces = append(pieces, flat(20, .5), flat(20, 1.8))
 	}
