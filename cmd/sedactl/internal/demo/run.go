@@ -36,7 +36,6 @@ type run struct {
 
 	mu struct {
 		sync.Mutex
-		current  int // index in phases; len(phases) when all are over
 		measured float64
 		note     string
 	}
@@ -94,6 +93,7 @@ func Run(ctx context.Context, cfg Config, stop <-chan struct{}, view View) (*Sum
 	if err := r.shutdown(ctx); err != nil && runErr == nil {
 		runErr = err
 	}
+	r.setNote("") // all is said and done
 	stopWatching()
 	<-watched
 	if runErr != nil {
@@ -246,7 +246,6 @@ func (r *run) runLoad(load context.Context, i int) {
 func (r *run) begin(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.current = i
 	p := r.phases[i]
 	p.state, p.begun = stateRuns, time.Now()
 }
@@ -254,7 +253,6 @@ func (r *run) begin(i int) {
 func (r *run) finish(i int, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.current = i + 1
 	r.phases[i].state = stateDone
 	if !whole {
 		r.phases[i].state = stateStop

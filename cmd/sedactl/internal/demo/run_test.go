@@ -198,7 +198,7 @@ func TestRunWithDeadlines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := config(bus.Reject)
-		c.Deadlines = true
+		c.Deadlines, c.Duration = true, time.Second
 		s, err := Run(t.Context(), c, never, View{})
 		require.NoError(t, err)
 		checkAccount(t, s)
@@ -220,7 +220,7 @@ func TestRunOneSideOnly(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				c := config(bus.Reject)
-				c.Shed = shed
+				c.Shed, c.Duration = shed, 500*time.Millisecond
 				var last Frame
 				s, err := Run(t.Context(), c, never, View{Every: time.Second, Show: func(f *Frame) { last = *f }})
 				require.NoError(t, err)
@@ -253,10 +253,12 @@ func TestRunDrainsWhenStopped(t *testing.T) {
 				stop := make(chan struct{})
 				timer := time.AfterFunc(c.after, func() { close(stop) })
 				defer timer.Stop()
-				noted := false
+				noted, last := false, ""
 				s, err := Run(t.Context(), config(bus.Reject), stop, View{
-					Every: 5 * time.Millisecond,
-					Show:  func(f *Frame) { noted = noted || strings.HasPrefix(f.Note, "stopping") },
+					Every: 20 * time.Millisecond,
+					Show: func(f *Frame) {
+						noted, last = noted || strings.HasPrefix(f.Note, "stopping"), f.Note
+					},
 				})
 				require.NoError(t, err)
 				require.Len(t, s.Sides, 2)
@@ -266,6 +268,7 @@ func TestRunDrainsWhenStopped(t *testing.T) {
 					return
 				}
 				assert.Equal(t, EndDrained, s.End)
+				assert.Empty(t, last, "it has stopped")
 				for _, side := range s.Sides {
 					assert.Len(t, side.Phases, c.phases)
 					a := side.Account
@@ -276,8 +279,8 @@ func TestRunDrainsWhenStopped(t *testing.T) {
 						assert.Equal(t, i < c.phases-1, p.Whole, "the last one was cut short")
 					}
 				}
-				if c.after > time.Second {
-					assert.True(t, noted)
+				if c.after > 5*time.Second {
+					assert.True(t, noted, "there is a backlog to drain")
 				}
 			})
 		})
@@ -370,16 +373,16 @@ func TestRunComparesOnATrace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := config(bus.Reject)
-		cfg.Capacity, cfg.Trace, cfg.File = 1000, recorded(4000, time.Millisecond), "t.csv"
+		cfg.Capacity, cfg.Trace, cfg.File = 1000, recorded(2000, time.Millisecond), "t.csv"
 		cfg.Load, cfg.Duration = 2, 0
 		s, err := Run(t.Context(), cfg, never, View{})
 		require.NoError(t, err)
 		checkAccount(t, s)
-		mean := unMS(s.Trace.PerTokenMS) * time.Duration(cfg.Trace.Generated()) / 4000
+		mean := unMS(s.Trace.PerTokenMS) * time.Duration(cfg.Trace.Generated()) / 2000
 		assert.InDelta(t, 20*float64(mean), float64(unMS(s.Settings.BudgetMS)), float64(time.Millisecond), "of the trace's mean service time")
 		off, on := s.Sides[0].Phases[0], s.Sides[1].Phases[0]
-		assert.Equal(t, uint64(4000), off.Offered)
-		assert.Equal(t, uint64(4000), on.Offered)
+		assert.Equal(t, uint64(2000), off.Offered)
+		assert.Equal(t, uint64(2000), on.Offered)
 		assert.InDelta(t, 0.5, on.OfPossible, 0.05, "of the offered, as the capacity is not known")
 		assert.Less(t, off.OfPossible, 0.1)
 	})

@@ -128,9 +128,6 @@ func (r *run) progress(f *Frame, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f.Measured, f.Note = r.mu.measured, r.mu.note
-	if r.mu.current == len(r.phases) {
-		f.Note = "" // all is said and done
-	}
 	for _, p := range r.phases {
 		g := Progress{Name: p.name, Rate: p.rate, State: p.state}
 		switch {
