@@ -110,7 +110,7 @@ func def[T comparable](v *T, d T) {
 }
 
 // validate returns all faults of c at once.
-func (c *AdaptiveConfig) validate() error {
+func (c AdaptiveConfig) validate() error {
 	var errs []error
 	ranges := func(field string, v, lo, hi float64) {
 		if v != 0 && !(v >= lo && v <= hi) {

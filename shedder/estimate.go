@@ -83,7 +83,7 @@ type departures struct {
 }
 
 // add tells of count completions at now, after which waiting units wait. An
-// interval counts for at most most ns.
+// interval counts for no more than most ns.
 func (d *departures) add(now time.Duration, count, waiting int, window, most float64) {
 	busy := waiting > 0
 	n := float64(count)

@@ -50,10 +50,10 @@ type simResult struct {
 
 type ends []*simJob
 
-func (e ends) Len() int           { return len(e) }
-func (e ends) Less(i, j int) bool { return e[i].end < e[j].end }
-func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *ends) Push(x any)        { *e = append(*e, x.(*simJob)) }
+func (e *ends) Len() int           { return len(*e) }
+func (e *ends) Less(i, j int) bool { return (*e)[i].end < (*e)[j].end }
+func (e *ends) Swap(i, j int)      { (*e)[i], (*e)[j] = (*e)[j], (*e)[i] }
+func (e *ends) Push(x any)         { *e = append(*e, x.(*simJob)) }
 func (e *ends) Pop() any {
 	old := *e
 	x := old[len(old)-1]
