@@ -137,6 +137,11 @@ func TestUndo(t *testing.T) {
 			b.p.Undo(r)
 		}
 		b.p.Undo(r) // of nothing
+		for range 500 {
+			require.Equal(t, shedder.Admit, b.ask().Action, "nothing that was taken back counts")
+			time.Sleep(time.Millisecond)
+			b.done(1, 0)
+		}
 		b.overload(t)
 	})
 }

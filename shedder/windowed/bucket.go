@@ -52,9 +52,9 @@ type scan struct {
 }
 
 func (s *scan) visit(b *bucket) {
-	// By the policy's clock a bucket can be out of date, or of the future,
-	// where the time of day stood or was set.
-	if b.n == 0 || b.last > s.now || s.now-b.last > s.window {
+	// By the policy's clock a bucket can be out of date where the time of day
+	// stood.
+	if b.n == 0 || s.now-b.last > s.window {
 		return
 	}
 	s.n += b.n

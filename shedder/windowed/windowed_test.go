@@ -314,6 +314,17 @@ func TestClock(t *testing.T) {
 		r.saturate()
 		require.Equal(t, 48, r.limit())
 	})
+	// A bucket that is out of date by the policy's clock does not count, though
+	// the window has it.
+	in(t, windowed.Config{}, 4, func(r *rig) {
+		r.saturate()
+		q := shedder.Request{Now: r.now() + time.Minute, Load: r.load}
+		q.Waiting, q.Ahead = 1000, 1000
+		require.Equal(t, shedder.Refuse, r.p.Admit(&q).Action, "work that waits: what was known still holds")
+		q.Now, q.Waiting, q.Ahead = q.Now+time.Minute, 0, 0
+		r.p.Admit(&q)
+		require.Zero(t, r.p.Bound(), "idle: it is forgotten")
+	})
 	// The policy's clock goes on while the window's stands, as in a simulation
 	// without a bubble: all is in one bucket, whose rate stays right.
 	in(t, windowed.Config{}, 1000, func(r *rig) {
