@@ -18,8 +18,9 @@ import (
 //   - In standing overload as much may wait as is worked off in the target,
 //     [AdaptiveConfig.TargetFactor] mean service times, and at least
 //     [AdaptiveConfig.FloorJobs].
-//   - A burst may wait in a much longer queue. Refusals spend this burst budget,
-//     and times in which the queue is empty give it back.
+//   - A burst may wait in a much longer queue. Refusals spend this burst budget
+//     while more is asked for than can be done, by more than chance explains;
+//     idle workers give it back.
 //   - Work that is predicted to miss its deadline is refused.
 //   - Low classes are refused first, and may be pushed out.
 //   - While work is refused, senders get equal shares of what is done, and none

@@ -14,10 +14,13 @@ type AdaptiveConfig struct {
 	// TargetFactor is the wait in standing overload, in mean service times;
 	// 0.25 to 1000, default 2.
 	TargetFactor float64
-	// FloorJobs is how many may wait in standing overload however few the
-	// target allows for, so that a stage of few workers does not run out of
-	// work between two arrivals. It holds for exponential service times and is
-	// lowered or raised with their measured variance. 1 to 1,000,000; default 8.
+	// FloorJobs is how many may wait in standing overload of twice the capacity
+	// however few the target allows for, so that a stage of few workers does not
+	// run out of work between two arrivals: with seven, one worker idles 0.3 %
+	// of the time. It follows the measured load, because the queue of M/M/1 that
+	// holds k waiting is empty for (load-1)/(load^(k+2)-1) of the time, and the
+	// variance of the service times, and stays within seven service times of
+	// wait. 1 to 1,000,000, default 7.
 	FloorJobs int
 	// BurstFactor is the wait in a burst, in mean service times: those of late
 	// or the long-term ones, whichever are shorter. 1 to 1000, default 16; a
@@ -30,7 +33,8 @@ type AdaptiveConfig struct {
 	// microseconds: a processor may be away for this long. 1 ns to an hour,
 	// default 1 ms.
 	MinTarget time.Duration
-	// Spend is how many units of burst room one refusal costs; 0.001 to 1000,
+	// Spend is how many units of burst room one refusal costs while more is
+	// asked for than can be done, beyond what chance explains; 0.001 to 1000,
 	// default 2.
 	Spend float64
 	// Budget is the time that work may spend here in all. The wait in standing
