@@ -210,6 +210,9 @@ func (a *Adaptive) turnAway(r *Request, v *Verdict, rule Rule, limit, value floa
 
 // rule says which rule a full bound stands for.
 func (a *Adaptive) rule(queue float64) Rule {
+	if !a.guarded {
+		return RuleBound
+	}
 	switch {
 	case a.bound() > a.cap && queue < a.bound():
 		return RuleTarget
