@@ -279,16 +279,27 @@ func (s *Stage) leaseDoneLocked(l *Lease, now int64, err error) *shedder.Done {
 // retriesAtMost bounds the retries that are saved up.
 const retriesAtMost = 16
 
-// mayRetryLocked says whether one more retry is within the budget: as long as
-// the stage is not overloaded every one is.
+// mayRetryLocked says whether one more retry is within the budget. As long as
+// the stage is not overloaded every one is: it has shed nothing of late, and no
+// more waits than two rounds of its handlers. Once it was, the budget holds until
+// it is full again: retries that stop when they have caused an overload, and
+// come back when it is over, would keep the stage at its limit.
 func (s *Stage) mayRetryLocked(now int64) bool {
-	if s.shed == nil || !s.shed.Overloaded(time.Duration(now)) {
+	m := &s.mu
+	if s.shed == nil {
 		return true
 	}
-	if s.mu.again < 1 {
+	l := s.loadLocked()
+	over := l.Waiting > 2*l.Concurrency || s.shed.Overloaded(time.Duration(now))
+	if !over && (!m.sparing || m.again >= retriesAtMost) {
+		m.sparing = false
+		return true
+	}
+	m.sparing = true
+	if m.again < 1 {
 		return false
 	}
-	s.mu.again--
+	m.again--
 	return true
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/sedabus/seda/bus"
 	"github.com/sedabus/seda/bustest"
+	"github.com/sedabus/seda/reason"
+	"github.com/sedabus/seda/retry"
 	"github.com/sedabus/seda/shedder"
 )
 
@@ -137,4 +139,50 @@ func TestABottleneckShedsAtTheFirstStage(t *testing.T) {
 		require.Less(t, deepest[0]+deepest[1], 64, "the stages before the bottleneck do not fill up")
 		require.Less(t, f.quantile(0.99), 20*mean)
 	})
+}
+
+// Retries do not keep a stage down: while all work fails for two seconds they
+// add a tenth to the load, and afterwards the stage is well at once.
+func TestRetriesKeepToTheirBudget(t *testing.T) {
+	const outage = 2 * time.Second
+	for _, budget := range []float64{0, 0.3, 1000} {
+		bustest.Run(t, bus.Config{NewShedder: shedder.Default}, func(t *testing.T, b *bus.Bus) {
+			policy := retry.Policy{MaxAttempts: 3, Kind: retry.Constant, Base: 10 * time.Millisecond, Budget: budget}
+			healthy := takesMean()
+			began := time.Now()
+			s := bustest.Stage(t, b, "s", bus.StageConfig{Concurrency: 16, Retry: policy}, func(ctx context.Context, e *bus.Envelope) error {
+				_ = healthy(ctx, e)
+				if at := time.Since(began); at > time.Second && at < time.Second+outage {
+					return errFails
+				}
+				return nil
+			})
+			bustest.Start(t, b)
+			var f flood
+			capacity := 16 / meanService.Seconds()
+			f.run(t, s, 3*time.Second, capacity, always(0.8), plain)
+			st := readStage(s)
+			amplification := float64(st.Delivered) / float64(st.Delivered-st.Retried)
+			var after flood
+			shedBefore := st.Refused[reason.Shed]
+			time.Sleep(100 * time.Millisecond)
+			after.run(t, s, 2*time.Second, capacity, always(0.8), plain)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			st = readStage(s)
+			t.Logf("budget %v: amplification %.3f, shed %d, then %d", budget, amplification, shedBefore, st.Refused[reason.Shed]-shedBefore)
+			all := bustest.RequireBalanced(t, b)
+			switch budget {
+			case 0:
+				require.Less(t, amplification, 1.11)
+				require.Zero(t, st.Refused[reason.Shed], "the retries cost nobody a place")
+				require.NotEmpty(t, b.Letters().List(bus.LetterFilter{Reason: reason.RetryBudget}))
+			case 0.3:
+				require.Less(t, amplification, 1.31)
+			default:
+				require.Greater(t, amplification, 1.2, "without a budget")
+			}
+			require.Equal(t, int(all.Accepted), f.admitted+after.admitted)
+		})
+	}
 }

@@ -158,12 +158,13 @@ type stageMu struct {
 	holds   holds       // suspensions
 	orphans atomic.Bool // some lane's producer was collected; set without the lock
 
-	execs []*executor   // at work
-	idle  []*executor   // kept for the next burst
-	per   time.Duration // service time of the last claim's envelopes
-	again float64       // retries that an overloaded stage may still make
-	wait  stat.Histogram
-	svc   stat.Histogram
+	execs   []*executor   // at work
+	idle    []*executor   // kept for the next burst
+	per     time.Duration // service time of the last claim's envelopes
+	again   float64       // retries that an overloaded stage may still make
+	sparing bool          // it was overloaded, and has not earned all of them since
+	wait    stat.Histogram
+	svc     stat.Histogram
 }
 
 // stageInfo is what refusals say of a stage; replaced when settings change.
