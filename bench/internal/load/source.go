@@ -93,7 +93,21 @@ func newSource(r *Run, prod int, messages uint64) *Source {
 		s.ring.gens = make([]uint32, n)
 		s.ring.done = make([]atomic.Uint32, n)
 	}
+	s.ring.touch()
 	return s
+}
+
+// touch writes to all of the ring's memory, so that the kernel has given it out
+// before the time of a run counts: a system that moves values has no ring.
+func (r *ring) touch() {
+	for i := range r.msgs {
+		r.msgs[i].gen = 1
+		r.msgs[i].gen = 0
+	}
+	for i := range r.gens {
+		r.gens[i] = 0
+		r.done[i].Store(0)
+	}
 }
 
 const (
