@@ -127,6 +127,10 @@ func (s *Stage) finishLocked(ex *executor, now int64) {
 		return
 	}
 	ex.working = false
+	if ex.heldUp {
+		ex.heldUp = false
+		m.heldUp--
+	}
 	ex.leaveWayLocked()
 	w := ex.claim.Load()
 	if w&claimLost != 0 {
@@ -169,13 +173,13 @@ func (s *Stage) adaptLocked(per time.Duration, n int) {
 		if per >= slowHandler {
 			s.becomeSlowLocked()
 		} else {
-			s.slow.Store(false)
+			s.becomeFastLocked()
 		}
 	case per >= slowHandler:
 		m.batch = 1
 		s.becomeSlowLocked()
 	case n >= m.batch:
-		s.slow.Store(false)
+		s.becomeFastLocked()
 		m.batch = min(queue.Len, 2*m.batch)
 	}
 }
@@ -183,8 +187,19 @@ func (s *Stage) adaptLocked(per time.Duration, n int) {
 // becomeSlowLocked takes the stage's handlers for slow from now on: nobody
 // waits for a lot of places any more.
 func (s *Stage) becomeSlowLocked() {
-	if !s.slow.Swap(true) {
+	if !s.slow.Load() && !s.slow.Swap(true) { // publishers read its line
 		s.tellUpstreamLocked()
+	}
+}
+
+// becomeFastLocked ends that. Claims of one were not watched until now.
+func (s *Stage) becomeFastLocked() {
+	if !s.slow.Load() {
+		return // publishers read its line
+	}
+	s.slow.Store(false)
+	if s.mu.executed > 0 {
+		s.bus.watch()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/internal/invariant"
+	"github.com/sedabus/seda/internal/queue"
 	"github.com/sedabus/seda/shedder"
 )
 
@@ -25,6 +26,7 @@ type executor struct {
 
 	claim   atomic.Uint32 // see claim.go
 	working bool          // has a claim; guarded by stage.mu
+	heldUp  bool          // its handler was held up at the watchdog's last look; guarded by stage.mu
 	c       *chunk        // the claimed chunk; others look at it with the claim pinned
 	solo    *chunk        // for claims of one envelope
 
@@ -307,16 +309,32 @@ func (s *Stage) handledLocked() bool {
 }
 
 // worthAnotherLocked says whether one more executor would help: always where
-// handlers are slow, else when there is more than the others take at a time.
+// handlers are slow, or none of those at work gets on, else when there is more
+// than the others take at a time.
 func (s *Stage) worthAnotherLocked() bool {
-	if s.slow.Load() || s.mu.batch <= 1 || s.mu.due.Len() > 0 {
+	m := &s.mu
+	free := m.active - m.heldUp
+	if s.slow.Load() || m.batch <= 1 || m.due.Len() > 0 || free <= 0 {
 		return true
 	}
 	queued := s.queuedLocked()
-	if s.mu.per > worthSharing && time.Duration(queued)*s.mu.per > slowHandler*time.Duration(s.mu.active) {
+	if m.per > worthSharing && time.Duration(queued)*m.per > slowHandler*time.Duration(free) {
 		return true
 	}
-	return s.mu.ready.n > s.mu.active || queued > 2*s.mu.batch*s.mu.active
+	return m.ready.n > free || queued > 2*m.batch*free
+}
+
+// oneTooManyLocked says whether the others would do as well without one of
+// them: in a stage of fast handlers that gets its envelopes one by one, small
+// claims by several keep the lock from those who publish.
+func (s *Stage) oneTooManyLocked() bool {
+	m := &s.mu
+	rest := m.active - m.heldUp - 1
+	if rest < 1 || len(m.lanes) > 0 || m.keyed != nil || s.slow.Load() || m.batch < queue.Len ||
+		m.per > worthSharing || m.due.Len() > 0 {
+		return false
+	}
+	return s.queuedLocked() < m.batch*rest
 }
 
 // worthSharing is the service time from which the time that a backlog takes, not
@@ -342,6 +360,9 @@ func (s *Stage) claimableLocked() bool {
 // another stage waits for its permit.
 func (s *Stage) mustYieldLocked(ex *executor) bool {
 	if s.mu.active > s.mu.cfg.Concurrency && !faults.On(faults.ResizeIgnored) {
+		return true
+	}
+	if s.oneTooManyLocked() {
 		return true
 	}
 	ex.permitRun++
@@ -394,8 +415,12 @@ func (s *Stage) unlockAndStartAfter(permit bool) {
 // serveWaitingLocked serves those who wait for room: places may come back by
 // ways that serve nobody.
 func (s *Stage) serveWaitingLocked() {
-	if s.mu.waiters.n > 0 && s.free.Load() > 0 && s.worthWakingLocked() {
-		s.feedWaitersLocked()
+	if s.mu.waiters.n > 0 && s.free.Load() > 0 {
+		if s.worthWakingLocked() {
+			s.feedWaitersLocked()
+		} else if s.slow.Load() {
+			s.bus.watch() // it serves them if nobody else comes by
+		}
 	}
 	if s.mu.room != nil && s.roomOrEndLocked() {
 		close(s.mu.room)

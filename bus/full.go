@@ -317,15 +317,25 @@ func (s *Stage) releaseAsideLocked(n int) {
 	}
 }
 
-// worthWakingLocked says whether there is room enough to wake publishers: in a
-// fast stage a wake costs more than many envelopes, so they are woken when
-// half of the queue is free.
+// worthWakingLocked says whether there is room enough to wake publishers. A wake
+// costs more than many envelopes, so they are woken when half of the queue is
+// free, in a stage of slow handlers as soon as what these handle in wakeWithin
+// is.
 func (s *Stage) worthWakingLocked() bool {
-	if s.slow.Load() || s.mu.active == 0 {
+	m := &s.mu
+	if m.active == 0 {
 		return true
 	}
-	return s.free.Load() >= int64(min(s.mu.cfg.Capacity/2, 256))
+	lot := min(m.cfg.Capacity/2, 256)
+	if s.slow.Load() {
+		lot = min(lot, m.executed*int(wakeWithin/time.Microsecond)/int(max(1, m.per/time.Microsecond)))
+	}
+	return s.free.Load() >= int64(lot)
 }
+
+// wakeWithin is how long a free place may wait for others in a stage of slow
+// handlers, before those who want it are woken.
+const wakeWithin = 500 * time.Microsecond
 
 // snapshot is the shared refusal error of one reason.
 type snapshot struct {

@@ -428,3 +428,66 @@ func TestWaitersGetRoomFromElsewhere(t *testing.T) {
 		gate.Open()
 	})
 }
+
+// In a stage of slow handlers room is handed out in lots of what they take in
+// half a millisecond. When they then take longer, what is free does not stay so.
+func TestRoomInASlowStageIsNotKeptBack(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		gate := bustest.NewGate()
+		s := bustest.Stage(t, b, "s", bus.StageConfig{Capacity: 8, Concurrency: 8}, func(ctx context.Context, e *bus.Envelope) error {
+			time.Sleep(time.Millisecond) // of the bubble
+			if e.Payload == "held" {
+				return gate.Wait(ctx)
+			}
+			return nil
+		})
+		bustest.Start(t, b)
+		for range 3 { // now it is known to be slow
+			require.NoError(t, s.TryPublish(&bus.Envelope{}))
+			settle()
+		}
+		for i := range 8 + 8 { // all handlers are busy, one for a millisecond, and the queue is full
+			e := &bus.Envelope{Payload: "held"}
+			if i == 7 {
+				e.Payload = nil
+			}
+			require.NoError(t, s.TryPublish(e))
+			synctest.Wait()
+		}
+		verdict := waitFor(t.Context(), s, &bus.Envelope{})
+		require.Empty(t, verdict, "it waits")
+		time.Sleep(3 * time.Millisecond) // the one place that becomes free is less than a lot
+		synctest.Wait()
+		require.Len(t, verdict, 1)
+		require.NoError(t, <-verdict)
+		gate.Open()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		bustest.RequireBalanced(t, b)
+	})
+}
+
+// An executor that is held up is not counted on: what comes is started beside it.
+func TestStartsBesideWhatIsHeldUp(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		var v visits
+		gate := bustest.NewGate()
+		s := bustest.Stage(t, b, "s", bus.StageConfig{Concurrency: 2, Batch: 64}, func(ctx context.Context, e *bus.Envelope) error {
+			if e.Key == "held" {
+				return gate.Wait(ctx)
+			}
+			v.add(e.Key)
+			return nil
+		})
+		bustest.Start(t, b)
+		require.NoError(t, s.TryPublish(&bus.Envelope{Key: "held"}))
+		settle()
+		for i := range 5 { // others make the stage a fast one again
+			require.NoError(t, s.TryPublish(&bus.Envelope{Key: "free"}))
+			settle()
+			require.Len(t, v.all(), i+1)
+		}
+		gate.Open()
+		synctest.Wait()
+	})
+}

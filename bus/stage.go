@@ -91,8 +91,10 @@ type Stage struct {
 	counted      bool // keeps a reserved share
 	// idle says that no executor is at work.
 	idle atomic.Bool
+	// entering counts publishers that try to get the lock.
+	entering atomic.Int32
 
-	_ [64]byte
+	_ [56]byte
 
 	// free is the number of free places: the capacity less what holds a token.
 	// Taken by anyone; given back with mu held, so that those who wait come
@@ -159,6 +161,7 @@ type stageMu struct {
 	orphans atomic.Bool // some lane's producer was collected; set without the lock
 
 	execs   []*executor   // at work
+	heldUp  int           // of them: those that the watchdog found held up in a handler
 	idle    []*executor   // kept for the next burst
 	per     time.Duration // service time of the last claim's envelopes
 	again   float64       // retries that an overloaded stage may still make

@@ -170,6 +170,10 @@ func (s *Stage) watchClaims() (again bool) {
 			continue
 		}
 		// One handler has taken longer than a look's distance.
+		if !ex.heldUp {
+			ex.heldUp = true
+			s.mu.heldUp++
+		}
 		s.becomeSlowLocked()
 		if s.mu.cfg.Batch == 0 {
 			s.mu.batch = 1
