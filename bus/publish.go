@@ -68,7 +68,7 @@ func (s *Stage) PublishBatch(ctx context.Context, es []Envelope, verdicts []erro
 // hot: 0 allocs, no time unless the stage is slow or idle
 func (s *Stage) enter(ctx context.Context, e *Envelope, par *parent) error {
 	now := s.stamp()
-	s.mu.Lock()
+	s.mu.LockAmong(&s.entering)
 	if !s.takePlaceLocked() {
 		return s.enterFull(ctx, e, par, now) // unlocks
 	}

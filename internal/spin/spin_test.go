@@ -3,6 +3,7 @@ package spin_test
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sedabus/seda/internal/spin"
@@ -32,6 +33,37 @@ func TestMutexExcludes(t *testing.T) {
 	wg.Wait()
 	if n != workers*rounds {
 		t.Fatalf("counted %d, not %d", n, workers*rounds)
+	}
+}
+
+func TestLockAmongExcludes(t *testing.T) {
+	const workers, rounds = 8, 2_000
+	var m spin.Mutex
+	var waiting atomic.Int32
+	var wg sync.WaitGroup
+	n := 0 // guarded by m; the race detector looks as well
+	for w := range workers {
+		wg.Go(func() {
+			for i := range rounds {
+				if w == 0 {
+					m.Lock() // both ways at once
+				} else {
+					m.LockAmong(&waiting)
+				}
+				n++
+				if (i+w)%64 == 0 {
+					runtime.Gosched() // so that others come to wait, together
+				}
+				m.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if n != workers*rounds {
+		t.Fatalf("counted %d, not %d", n, workers*rounds)
+	}
+	if w := waiting.Load(); w != 0 {
+		t.Fatalf("%d are still counted as waiting", w)
 	}
 }
 
