@@ -68,18 +68,53 @@ func (s *Shedder) settle(p Promise, now time.Duration, failed, drop bool) {
 	sl.account.Settled++
 	service, wait, known := s.departLocked(p.slot, now)
 	if !drop && known {
-		n := 0
-		if failed {
-			n = 1
-		}
-		d := &s.mu.done
-		d.Now, d.N, d.Failed = now, 1, n
-		d.Service, d.Squares = service, float64(service)*float64(service)
-		d.Shortest, d.Longest, d.Wait = service, service, wait
-		sl.describe(&d.Load, s.mu.cfg.Concurrency)
-		s.doneLocked(d)
+		s.gatherLocked(now, service, wait, failed)
 	}
 	s.mu.Unlock()
+}
+
+// gatherMost is the most that is told at once, and a part of the unit of time
+// what is kept back for no longer: a policy computes much when it is told.
+const (
+	gatherMost = 8
+	gatherPart = 64
+)
+
+// gatherLocked adds a unit that has ended to those that the policy is told of
+// next, in lots of as many as there are places.
+func (s *Shedder) gatherLocked(now, service, wait time.Duration, failed bool) {
+	d := &s.mu.done
+	if d.N == 0 {
+		s.mu.since = now
+		d.Failed, d.Service, d.Squares = 0, 0, 0
+		d.Shortest, d.Longest, d.Wait = service, service, wait
+	}
+	d.N++
+	if failed {
+		d.Failed++
+	}
+	d.Now = now
+	d.Service += service
+	d.Squares += float64(service) * float64(service)
+	d.Shortest, d.Longest, d.Wait = min(d.Shortest, service), max(d.Longest, service), min(d.Wait, wait)
+	if d.N >= s.mu.cfg.Concurrency || d.N >= gatherMost || s.keptLongLocked(now) {
+		s.tellGatheredLocked()
+	}
+}
+
+func (s *Shedder) keptLongLocked(now time.Duration) bool {
+	return now-s.mu.since > s.mu.learned.unit/gatherPart
+}
+
+// tellGatheredLocked tells the policy of what was kept back.
+func (s *Shedder) tellGatheredLocked() {
+	d := &s.mu.done
+	if d.N == 0 {
+		return
+	}
+	s.mu.slots.describe(&d.Load, s.mu.cfg.Concurrency)
+	s.doneLocked(d)
+	d.N = 0
 }
 
 // departLocked gives a slot back and starts the next. It returns the service
@@ -165,6 +200,9 @@ func (s *Shedder) admitLocked(r *Request, now time.Duration, hold bool) (uint32,
 	now = sl.tick(now)
 	if err := s.checkLocked(r); err != nil {
 		return 0, err
+	}
+	if m.done.N > 0 && s.keptLongLocked(now) {
+		s.tellGatheredLocked()
 	}
 	if r.Deadline != 0 && r.Deadline < now {
 		sl.expired++

@@ -49,9 +49,10 @@ type Shedder struct {
 		load    Load // as told with the latest Done
 		learned learned
 
-		plain Request // of Allow; only Now and asked are ever set
-		req   Request // lent to the policy, so that a caller's stays on its stack
-		done  Done
+		plain Request       // of Allow; only Now and asked are ever set
+		req   Request       // lent to the policy, so that a caller's stays on its stack
+		done  Done          // what ended and was not told yet
+		since time.Duration // when the first of it did
 		slots slots
 		errs  refusals
 	}

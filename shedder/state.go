@@ -11,6 +11,7 @@ import (
 func (s *Shedder) State(now time.Duration) State {
 	var st State
 	s.mu.Lock()
+	s.tellGatheredLocked()
 	if !s.inspect(now, &st) {
 		st = State{}
 	}
