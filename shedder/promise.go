@@ -81,7 +81,7 @@ const (
 )
 
 // gatherLocked adds a unit that has ended to those that the policy is told of
-// next, in lots of as many as there are places.
+// next. The adaptive law is told in lots of as many as there are places.
 func (s *Shedder) gatherLocked(now, service, wait time.Duration, failed bool) {
 	d := &s.mu.done
 	if d.N == 0 {
@@ -97,7 +97,7 @@ func (s *Shedder) gatherLocked(now, service, wait time.Duration, failed bool) {
 	d.Service += service
 	d.Squares += float64(service) * float64(service)
 	d.Shortest, d.Longest, d.Wait = min(d.Shortest, service), max(d.Longest, service), min(d.Wait, wait)
-	if d.N >= s.mu.cfg.Concurrency || d.N >= gatherMost || s.keptLongLocked(now) {
+	if s.mu.adaptive == nil || d.N >= s.mu.cfg.Concurrency || d.N >= gatherMost || s.keptLongLocked(now) {
 		s.tellGatheredLocked()
 	}
 }
