@@ -19,15 +19,15 @@ const (
 )
 
 // window is the stretch over which convergence is judged: 100 services at
-// capacity, at least 2 ms and at most 20 ms where that holds enough jobs. The
-// usual trailing window of 20 ms could not see a convergence within 10 ms.
+// capacity, at least 2 ms and at most a unit. The usual trailing window of 20 ms
+// could not see a convergence within 10 ms.
 func window(s *sim.Spec) time.Duration {
-	return max(2*time.Millisecond, time.Duration(windowJobs/s.Bottleneck()*1e9))
+	return min(s.Unit(), max(2*time.Millisecond, time.Duration(windowJobs/s.Bottleneck()*1e9)))
 }
 
 // converged returns the time in seconds from a moment on until, for 25 windows
-// in a row, the p99 of waits of what starts in a window is at most twice the
-// steady one (that of the second half), or within the target, and either 0.95
+// in a row, or an eighth of the rest of the span where that is less, the p99 of waits of what starts in a window is at most twice the
+// steady one (that of the second half) or two services, and either 0.95
 // of the workers' time goes into jobs that end in time, or 0.95 of the jobs that
 // arrive do.
 func converged(r *sim.Result, from time.Duration) float64 {
@@ -57,7 +57,8 @@ func converged(r *sim.Result, from time.Duration) float64 {
 	}
 	stages := s.Itinerary()
 	full := steadyOutput * float64(stages[len(stages)-1].Workers) * win.Seconds()
-	calm := max(steadyWait*halfP99(waits), s.Target().Seconds())
+	calm := max(steadyWait*halfP99(waits), steadyWait*s.Service.Seconds())
+	enough := max(1, min(steadyFor, n/8))
 	run := 0
 	for b := range n {
 		good := work[b] >= full || timely[b] >= steadyOutput*offered[b]
@@ -65,8 +66,8 @@ func converged(r *sim.Result, from time.Duration) float64 {
 			run = 0
 			continue
 		}
-		if run++; run == steadyFor {
-			return (time.Duration(b-steadyFor+1) * win).Seconds()
+		if run++; run == enough {
+			return (time.Duration(b-enough+1) * win).Seconds()
 		}
 	}
 	return math.NaN()
