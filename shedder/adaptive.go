@@ -27,7 +27,8 @@ import (
 //     more than it asks for.
 //
 // A stage with a free worker and nothing waiting never refuses but for a
-// deadline, nor does one of which too little has ended to know it.
+// deadline, nor does one of which too little has ended to know it. One that is
+// held refuses nothing at all: its queue knows its own capacity.
 //
 // Failed work counts like any other: it took a worker for as long as it did.
 //
@@ -111,6 +112,11 @@ func (a *Adaptive) Admit(r *Request) (v Verdict) {
 	if r.Guards != nil || a.guarded {
 		a.guard(r.Guards)
 	}
+	if l.Held {
+		a.demand.last = max(a.demand.last, a.now)
+		v.Service = a.service0
+		return v
+	}
 	c := a.ask(r, &l)
 	if !a.warm {
 		a.cold(r, &v)
@@ -148,20 +154,20 @@ func (a *Adaptive) judge(r *Request, l *Load, c *class, v *Verdict) {
 // wait.
 func (a *Adaptive) decide(r *Request, l *Load, c *class, v *Verdict, queue, ahead float64) {
 	bound := min(a.bound(), a.cap)
-	room := bound
+	room, own, served := bound, bound, false
+	if c != nil {
+		own, served = a.classBound(c, bound)
+	}
 	if r.Sender != "" && a.shed {
-		ok, modest := a.fair.admit(a, r.Sender, queue)
-		if !ok {
-			a.refuse(v, RuleFair, a.fair.level*1e9, a.fair.asked*1e9)
+		var ok bool
+		if room, ok = a.share(r, v, bound, queue, served); !ok {
 			return
 		}
-		if modest { // what is over falls on those who ask for more than the others
-			room = min(bound*modestRoom, a.cap)
-		}
 	}
-	own := room
-	if c != nil {
-		own = max(a.classBound(c, bound), room-bound)
+	if c == nil {
+		own = room
+	} else {
+		own = max(own, room-bound)
 		if ahead >= own || a.closed(c) {
 			a.classFull(r, l, c, v, own, ahead)
 			return
@@ -175,6 +181,23 @@ func (a *Adaptive) decide(r *Request, l *Load, c *class, v *Verdict, queue, ahea
 	default:
 		a.turnAway(r, v, a.rule(queue), bound, queue)
 	}
+}
+
+// share applies the fairness, completes v if it refuses, and returns how many
+// may wait for the sender; served says that all of its class fits.
+func (a *Adaptive) share(r *Request, v *Verdict, bound, queue float64, served bool) (room float64, ok bool) {
+	if served { // no sender is held back then
+		a.fair.pass()
+		return bound, true
+	}
+	ok, modest := a.fair.admit(a, r.Sender, queue)
+	switch {
+	case !ok:
+		a.refuse(v, RuleFair, a.fair.level*1e9, a.fair.asked*1e9)
+	case modest: // what is over falls on those who ask for more than the others
+		return min(bound*modestRoom, a.cap), true
+	}
+	return bound, ok
 }
 
 // modestRoom is by how much the bound is higher for senders that ask for less

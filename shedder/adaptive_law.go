@@ -21,9 +21,16 @@ func (a *Adaptive) satWindow() float64 {
 // advance moves the time on, takes a changed concurrency over, and closes
 // intervals that are over.
 func (a *Adaptive) advance(now time.Duration, l *Load) {
-	if now < a.now || now-a.now > farAhead { // the clock jumped: begin anew from there
+	switch {
+	case now < a.now && a.now-now <= crossing:
+		now = a.now
+	case now < a.now || now-a.now > farAhead: // the clock jumped: begin anew from there
 		a.began, a.ends, a.leaving.open = now, now, false
 		a.shed = a.shed && now >= a.now
+	}
+	quiet := time.Duration(0) // of what is beyond the interval under way, without work or calls
+	if a.load.Waiting == 0 && now > a.ends {
+		quiet = now - a.ends
 	}
 	a.now = now
 	a.load = *l
@@ -32,29 +39,40 @@ func (a *Adaptive) advance(now time.Duration, l *Load) {
 		a.leaving.reset()
 		a.derive()
 	}
-	if l.Waiting == 0 && l.Busy < l.Concurrency {
+	if l.Held || l.Waiting == 0 && l.Busy < l.Concurrency {
 		a.leaving.idle()
 	}
 	a.least = min(a.least, l.Waiting)
-	if now >= a.ends {
-		a.interval(l)
+	switch {
+	case l.Held: // says nothing about overload
+		a.least, a.refused = l.Waiting, false
+		a.ends = now + toDuration(a.length())
+	case now >= a.ends:
+		a.interval(l, quiet)
 	}
 }
+
+// crossing is how far a time goes back because calls of several goroutines
+// overtook each other; it counts as the latest. Further back the clock was set.
+const crossing = 20 * time.Millisecond
 
 // farAhead is a step of the clock that is not taken for time that passed.
 const farAhead = 365 * 24 * time.Hour
 
 // interval ends an interval: a queue that was empty and refused nothing gives
-// burst budget back, one that never got short spends it.
-func (a *Adaptive) interval(l *Load) {
+// burst budget back, one that never got short spends it. Intervals without any
+// call in quiet count too, whatever was before: nothing waited in them.
+func (a *Adaptive) interval(l *Load, quiet time.Duration) {
 	length := a.length()
+	empty := math.Floor(float64(quiet) / length)
 	switch {
 	case a.least == 0 && !a.refused && a.demand.beyond() < a.k.regainAt:
-		// Intervals without any call count too: nothing waited in them.
-		k := 1 + max(float64(a.now-a.ends)/length, 0)
-		a.burst = 1 - (1-a.burst)*math.Pow(1-a.k.regain, k)
+		empty++
 	case a.warm && a.demand.beyond() > a.k.standingAt && float64(a.least) > max(max(a.k.standing*a.low, a.k.standingHigh*a.high), a.k.standingJobs):
 		a.burst *= a.k.shrink
+	}
+	if empty > 0 {
+		a.burst = 1 - (1-a.burst)*math.Pow(1-a.k.regain, empty)
 	}
 	if a.shed && (a.now-a.shedAt > toDuration(2*length) || a.now < a.shedAt) {
 		a.shed, a.fair.on = false, false
@@ -243,7 +261,7 @@ func (a *Adaptive) part() float64 {
 
 // classBound returns how many may wait ahead of work of class c: the burst bound
 // if all up to c can be served, else what the higher classes leave of bound.
-func (a *Adaptive) classBound(c *class, bound float64) float64 {
+func (a *Adaptive) classBound(c *class, bound float64) (own float64, served bool) {
 	above, part := 0.0, a.part()
 	for i := range a.classes {
 		if &a.classes[i] == c {
@@ -254,13 +272,13 @@ func (a *Adaptive) classBound(c *class, bound float64) float64 {
 	whole := a.epochLength() * a.drain
 	above /= whole
 	if above+c.asked.count(a.epoch, part)/whole < servedLoad {
-		return min(a.high, a.cap)
+		return min(a.high, a.cap), true
 	}
 	left := 1 - above
 	if left < leastLeft {
-		return 0
+		return 0, false
 	}
-	return min(max(bound*left, float64(a.cfg.FloorJobs)), bound)
+	return min(max(bound*left, float64(a.cfg.FloorJobs)), bound), false
 }
 
 const (

@@ -39,8 +39,8 @@ func (s *service) add(count int, sum, squares, window float64) {
 	squares = min(squares, sum*maxService)
 	keep := keepAfter(n, window)
 	scale := 1.0
-	if n > window { // only as much of the batch as is remembered
-		scale = window / n
+	if count > 1 { // it has forgotten some of itself
+		scale = (1 - keep) * window / n
 	}
 	s.n = s.n*keep + n*scale
 	s.sum = s.sum*keep + sum*scale

@@ -60,6 +60,12 @@ func (f *fair) admit(a *Adaptive, name string, queue float64) (ok, modest bool) 
 	return ok, weight == 1
 }
 
+// pass counts work that was let in without asking: others get less.
+func (f *fair) pass() {
+	f.passed++
+	f.total++
+}
+
 const (
 	// mostCredit bounds what a sender saves up, and mostDue what it owes for
 	// what it was let in with while the queue was short.

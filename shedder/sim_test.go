@@ -25,6 +25,7 @@ type sim struct {
 	until   time.Duration
 	from    time.Duration // of what is counted
 	seed    uint64
+	lots    int // ends are told of in lots of up to so many; 0 is one by one
 
 	policy shedder.Policy
 }
@@ -172,6 +173,22 @@ func (s *sim) run() *simResult {
 			need -= due
 		}
 	}
+	var lot *shedder.Done
+	room := 0
+	tell := func(d *shedder.Done) {
+		if s.lots == 0 {
+			s.policy.Done(d)
+			return
+		}
+		if lot == nil {
+			lot, room = &shedder.Done{}, 1+work.IntN(s.lots)
+		}
+		addTo(lot, d)
+		if lot.N >= room || d.Waiting == 0 {
+			s.policy.Done(lot)
+			lot = nil
+		}
+	}
 	advance()
 	for {
 		if len(busy) > 0 && busy[0].end <= next {
@@ -189,8 +206,7 @@ func (s *sim) run() *simResult {
 					res.late++
 				}
 			}
-			d := done(j.end, j.took, loadOf(0))
-			s.policy.Done(d)
+			tell(done(j.end, j.took, loadOf(0)))
 			start(j.end)
 			continue
 		}
@@ -206,6 +222,16 @@ func (s *sim) run() *simResult {
 		}
 		advance()
 	}
+}
+
+// addTo adds d to a lot whose spread is not known, as in a claim of the bus.
+func addTo(lot, d *shedder.Done) {
+	lot.Now, lot.Load = d.Now, d.Load
+	lot.N += d.N
+	lot.Service += d.Service
+	lot.Squares = float64(lot.Service) * float64(lot.Service) / float64(lot.N)
+	lot.Shortest = lot.Service / time.Duration(lot.N)
+	lot.Longest = lot.Shortest
 }
 
 func count(of []int, i int) {
