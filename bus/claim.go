@@ -5,8 +5,10 @@ import (
 	"runtime"
 	"slices"
 	"time"
+	"unsafe"
 
 	faults "github.com/sedabus/seda/internal/fault"
+	"github.com/sedabus/seda/internal/prefetch"
 	"github.com/sedabus/seda/internal/queue"
 )
 
@@ -65,12 +67,22 @@ func (ex *executor) begin() *Envelope {
 			}
 		} else if w&claimPin == 0 {
 			if ex.claim.CompareAndSwap(w, w+1<<claimCurShift) {
+				if prefetch.Enabled && cur+1 < claimLim(w) {
+					ex.c.Items[cur+1].fetchPayload()
+				}
 				return &ex.c.Items[cur]
 			}
 			continue
 		}
 		runtime.Gosched()
 	}
+}
+
+// fetchPayload lets the processor fetch what the payload points to while the
+// envelope before is handled: it was mostly written on another one. e may be
+// taken back meanwhile; whatever is read here is only a hint.
+func (e *Envelope) fetchPayload() {
+	prefetch.Read((*[2]uintptr)(unsafe.Pointer(&e.Payload))[1]) //nolint:gosec // the data word of an interface
 }
 
 // settle settles what the executor has finished. It runs without the lock.
