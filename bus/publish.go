@@ -211,9 +211,22 @@ func (s *Stage) enterSlow(ctx context.Context, v *Envelope, par *parent, g gates
 		return s.refuseShed(&shedder.Verdict{Rule: shedder.RuleBound}, s) // others were quicker
 	}
 	if g&gateJournal != 0 {
-		return s.enterJournaled(ctx, *v, par)
+		return s.enterJournaled(ctx, *v, par, asked)
 	}
-	return s.enter(ctx, v, par)
+	return s.enterAsked(ctx, v, par, asked)
+}
+
+// enterAsked is enter for a publish that may be at the doors of later stages.
+func (s *Stage) enterAsked(ctx context.Context, e *Envelope, par *parent, asked *asking) error {
+	now := s.stamp()
+	s.mu.LockAmong(&s.entering)
+	if !s.takePlaceLocked() {
+		asked.stepAside()
+		return s.enterFull(ctx, e, par, now) // unlocks
+	}
+	s.admitLocked(e, par, now)
+	s.unlockAndStart()
+	return nil
 }
 
 // check makes the stateless checks in the order of the contract.

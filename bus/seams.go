@@ -65,9 +65,9 @@ func (s *Stage) record(entries []Entry) {
 
 // enterJournaled records e before it is accepted: it takes a place, asks the
 // journal, and enters.
-func (s *Stage) enterJournaled(ctx context.Context, v Envelope, par *parent) error {
+func (s *Stage) enterJournaled(ctx context.Context, v Envelope, par *parent, asked *asking) error {
 	e := &v
-	if err := s.reserve(ctx, e); err != nil {
+	if err := s.reserve(ctx, e, asked); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -122,7 +122,7 @@ func (s *Stage) recordAcceptLocked(e *Envelope) error {
 }
 
 // reserve takes a place for an envelope that is entered later.
-func (s *Stage) reserve(ctx context.Context, e *Envelope) error {
+func (s *Stage) reserve(ctx context.Context, e *Envelope, asked *asking) error {
 	s.mu.Lock()
 	if s.shutToLocked(ctx) {
 		s.unlockAndStart()
@@ -136,6 +136,7 @@ func (s *Stage) reserve(ctx context.Context, e *Envelope) error {
 	}
 	switch {
 	case s.mu.cfg.Full == Block && ctx != nil:
+		asked.stepAside()
 		return s.wait(ctx, e, nil, true)
 	case s.mu.cfg.Full == DropOldest:
 		var victim Envelope

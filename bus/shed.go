@@ -33,6 +33,7 @@ type asking struct {
 type question struct {
 	stage *Stage
 	req   shedder.Request
+	aside bool // it is not at the door any more
 }
 
 func newAskings() *sync.Pool {
@@ -117,6 +118,20 @@ func (a *asking) visit(st *Stage, e *Envelope, goesOn bool) (v shedder.Verdict, 
 	return v, nil
 }
 
+// stepAside leaves the doors of the later stages: the publish waits for room in
+// the first one, nobody knows for how long.
+func (a *asking) stepAside() {
+	if a == nil {
+		return
+	}
+	for i := range a.asked[:a.n] {
+		if q := &a.asked[i]; q.req.Later && !q.aside {
+			q.aside = true
+			q.stage.door.asking.Add(-1)
+		}
+	}
+}
+
 // settle ends the asking: admitted or not.
 func (a *asking) settle(b *Bus, admitted bool) {
 	if a == nil {
@@ -127,10 +142,14 @@ func (a *asking) settle(b *Bus, admitted bool) {
 		switch {
 		case !admitted:
 			q.stage.shed.Undo(&q.req)
+		case q.aside:
+			q.stage.door.coming.add(time.Duration(b.clock.Tick()), q.req.Transit)
 		case q.req.Later:
 			q.stage.door.coming.add(q.req.Now, q.req.Transit)
 		}
-		q.stage.door.asking.Add(-1)
+		if !q.aside {
+			q.stage.door.asking.Add(-1)
+		}
 		*q = question{}
 	}
 	b.askings.Put(a)
