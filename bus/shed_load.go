@@ -38,14 +38,15 @@ func (s *Stage) leaseDoneLocked(l *Lease, now int64, err error) *shedder.Done {
 // retriesAtMost bounds the retries that are saved up.
 const retriesAtMost = 16
 
-// mayRetryLocked says whether one more retry is within the budget. As long as
+// mayRetryLocked says whether one more retry is within the budget. While the
+// shedder refuses nothing, because it is off or only observes, and as long as
 // the stage is not overloaded every one is: it has shed nothing of late, and no
 // more waits than two rounds of its handlers. Once it was, the budget holds until
 // it is full again: retries that stop when they have caused an overload, and
 // come back when it is over, would keep the stage at its limit.
 func (s *Stage) mayRetryLocked(now int64) bool {
 	m := &s.mu
-	if s.shed == nil {
+	if s.shed == nil || !s.shed.Sheds() {
 		return true
 	}
 	l := s.loadLocked()

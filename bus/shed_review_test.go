@@ -4,11 +4,14 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/sedabus/seda/bus"
 	"github.com/sedabus/seda/bustest"
+	"github.com/sedabus/seda/retry"
+	"github.com/sedabus/seda/shedder"
 )
 
 // Publishers that wait for room in the first stage are not at the door of the
@@ -37,6 +40,40 @@ func TestWhoWaitsForRoomIsNotAtTheDoorOfLaterStages(t *testing.T) {
 			synctest.Wait()
 			require.Zero(t, policy.undone)
 			require.EqualValues(t, 13, bustest.RequireBalanced(t, b).Completed)
+		})
+	}
+}
+
+// A shedder that only observes, or is killed, changes nothing.
+func TestObserveLeavesRetriesAlone(t *testing.T) {
+	for name, off := range map[string]func(*bus.Bus, *shedder.Shedder) error{
+		"observe": func(_ *bus.Bus, s *shedder.Shedder) error {
+			return s.Tune(func(c *shedder.Config) { c.Mode = shedder.Observe })
+		},
+		"off": func(_ *bus.Bus, s *shedder.Shedder) error {
+			return s.Tune(func(c *shedder.Config) { c.Mode = shedder.Off })
+		},
+		"killed": func(b *bus.Bus, _ *shedder.Shedder) error { b.SetShedding(false); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+				c := bus.StageConfig{Shedder: shedder.Default(""), Retry: retry.Policy{MaxAttempts: 3, Kind: retry.Constant, Base: time.Second}}
+				s := bustest.Stage(t, b, "s", c, func(_ context.Context, e *bus.Envelope) error {
+					time.Sleep(time.Millisecond)
+					if e.Attempt() == 1 {
+						return errFails
+					}
+					return nil
+				})
+				require.NoError(t, off(b, s.Shedder()))
+				bustest.Start(t, b)
+				for range 50 {
+					require.NoError(t, s.TryPublish(&bus.Envelope{}))
+				}
+				time.Sleep(time.Minute)
+				st := bustest.RequireBalanced(t, b)
+				require.EqualValues(t, 50, st.Completed, "letters: %d", st.DeadLettered)
+			})
 		})
 	}
 }

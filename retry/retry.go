@@ -59,8 +59,8 @@ type Policy struct {
 	// MaxElapsed bounds the total time for retries, counted from when the work
 	// entered the stage: no attempt starts later. 0 means no bound.
 	MaxElapsed time.Duration
-	// Budget is how many retries a stage with a shedder may make, while it is
-	// overloaded, for each delivery: 0.1 is ten per cent of extra load. A failed
+	// Budget is how many retries a stage with a shedder that sheds may make, while
+	// it is overloaded, for each delivery: 0.1 is ten per cent of extra load. A failed
 	// envelope beyond it is dead-lettered with the reason retry_budget. 0 means
 	// 0.1; a large value, up to 1,000, is no budget.
 	Budget float64

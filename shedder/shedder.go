@@ -336,6 +336,10 @@ func (s *Shedder) Overloaded(now time.Duration) bool {
 	return -unit < since && since < unit
 }
 
+// Sheds says whether refusals are real: the mode is On, and the shedder is not
+// killed.
+func (s *Shedder) Sheds() bool { return gate(s.gate.Load()).sheds() }
+
 // Unit is the unit of time in which the shedder judges: ten mean service times,
 // and at least 10 ms.
 func (s *Shedder) Unit() time.Duration { return time.Duration(s.unit.Load()) }
