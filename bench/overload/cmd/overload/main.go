@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/sedabus/seda/bench/overload/internal/gate"
 	"github.com/sedabus/seda/bench/overload/internal/law"
 	"github.com/sedabus/seda/bench/overload/internal/plot"
+	"github.com/sedabus/seda/bench/overload/internal/real"
 	"github.com/sedabus/seda/bench/overload/internal/report"
 )
 
@@ -43,13 +45,14 @@ func main() {
 }
 
 func run(t *testing.T, o *options, out, diag io.Writer) (missed int, err error) {
-	var said func(report.Key, int, time.Duration)
-	if o.verbose {
-		said = func(k report.Key, seed int, d time.Duration) {
-			_, _ = fmt.Fprintf(diag, "%s %s %s seed %d: %v\n", k.Shape, k.Scale, k.Law, seed, d.Round(time.Millisecond))
-		}
+	t.Helper()
+	if o.legs != nil {
+		return o.byClock(out, diag)
 	}
-	data := o.plan.Run(t, said)
+	p := &progress{w: diag, verbose: o.verbose, began: time.Now()}
+	p.announce(o)
+	data := o.plan.Run(t, p.finished)
+	p.end()
 	w := bufio.NewWriter(out)
 	if o.skipped != "" {
 		_, _ = fmt.Fprintln(w, o.skipped) // a bufio.Writer keeps the error for Flush
@@ -62,6 +65,17 @@ func run(t *testing.T, o *options, out, diag io.Writer) (missed int, err error) 
 	}
 	missed, err = report.Verdict(w, &o.plan, data, o.judged, gate.Table())
 	return missed, errors.Join(err, w.Flush(), o.writeCSV(data), o.draw(t))
+}
+
+// byClock runs the legs by the wall clock.
+func (o *options) byClock(out, diag io.Writer) (missed int, err error) {
+	names, takes := make([]string, len(o.legs)), time.Duration(0)
+	for i := range o.legs {
+		names[i] = o.legs[i].Name
+		takes += o.legs[i].Takes(o.rounds)
+	}
+	_, _ = fmt.Fprintf(diag, "by the wall clock: %s, rounds: %d, about %v\n", strings.Join(names, ", "), o.rounds, takes) // progress is not worth an error
+	return real.Run(out, diag, o.legs, o.rounds)
 }
 
 func (o *options) writeCSV(data report.Data) error {

@@ -14,20 +14,20 @@ import (
 	"github.com/sedabus/seda/bench/overload/internal/sim"
 )
 
-// asker is the shape that the libraries have in common: a job that is let in is
+// Asker is the shape that the libraries have in common: a job that is let in is
 // settled at its end, with what became of it.
-type asker func() (settle func(ok bool), admitted bool)
+type Asker func() (settle func(ok bool), admitted bool)
 
 // rival puts a library at the door of the first stage. What is in flight
 // includes what waits, as it does behind a middleware.
 type rival struct {
 	sim.Base
 
-	ask    asker
+	ask    Asker
 	settle map[int]func(bool)
 }
 
-func newRival(a asker) *rival { return &rival{ask: a, settle: map[int]func(bool){}} }
+func newRival(a Asker) *rival { return &rival{ask: a, settle: map[int]func(bool){}} }
 
 // Blind says that the library looks at no deadlines.
 func (*rival) Blind() {}
@@ -55,7 +55,7 @@ func Silence() {
 	stat.SetReporter(nil)
 }
 
-func goZero(opts ...load.ShedderOption) asker {
+func goZero(opts ...load.ShedderOption) Asker {
 	s := load.NewAdaptiveShedder(opts...)
 	return func() (func(bool), bool) {
 		p, err := s.Allow()
@@ -72,7 +72,7 @@ func goZero(opts ...load.ShedderOption) asker {
 	}
 }
 
-func aegis(opts ...bbr.Option) asker {
+func aegis(opts ...bbr.Option) Asker {
 	l := bbr.NewLimiter(opts...)
 	return func() (func(bool), bool) {
 		done, err := l.Allow()
@@ -83,7 +83,7 @@ func aegis(opts ...bbr.Option) asker {
 	}
 }
 
-func failsafe() asker {
+func failsafe() Asker {
 	l := adaptivelimiter.NewWithDefaults[any]()
 	return func() (func(bool), bool) {
 		p, ok := l.TryAcquirePermit()
@@ -122,18 +122,34 @@ func (k known) Admit(w *sim.World, _ *sim.Job) sim.Action {
 // tokenBurst is how many tokens the bucket holds.
 const tokenBurst = 64
 
+// Library is a library of others that can be put at a door.
+type Library struct {
+	Name string
+	New  func() Asker
+	// Open says that it is not as it comes: its processor gate is held open.
+	Open bool
+}
+
+// Libraries returns those that have the shape of an Asker.
+func Libraries() []Library {
+	return []Library{
+		{Name: "go-zero", New: func() Asker { return goZero() }},
+		{Name: "go-zero-open", New: func() Asker { return goZero(load.WithCpuThreshold(0)) }, Open: true},
+		{Name: "aegis", New: func() Asker { return aegis() }},
+		{Name: "aegis-open", New: func() Asker { return aegis(bbr.WithCPUThreshold(0)) }, Open: true},
+		{Name: "failsafe", New: failsafe},
+	}
+}
+
 func rivals() []Row {
-	library := func(name string, make func() asker) Row {
-		return Row{Name: name, Kind: Rival, Clock: true, New: func(*sim.Spec) sim.Control { return newRival(make()) }}
+	all := Libraries()
+	rows := make([]Row, 0, len(all)+1)
+	for _, l := range all {
+		rows = append(rows, Row{Name: l.Name, Kind: Rival, Clock: true, New: func(*sim.Spec) sim.Control { return newRival(l.New()) }})
 	}
-	return []Row{
-		library("go-zero", func() asker { return goZero() }),
-		library("go-zero-open", func() asker { return goZero(load.WithCpuThreshold(0)) }),
-		library("aegis", func() asker { return aegis() }),
-		library("aegis-open", func() asker { return aegis(bbr.WithCPUThreshold(0)) }),
-		library("failsafe", failsafe),
-		{Name: "x-rate", Kind: Rival, New: func(s *sim.Spec) sim.Control {
+	return append(rows, Row{
+		Name: "x-rate", Kind: Rival, New: func(s *sim.Spec) sim.Control {
 			return known{l: rate.NewLimiter(rate.Limit(s.Bottleneck()), tokenBurst)}
-		}},
-	}
+		},
+	})
 }

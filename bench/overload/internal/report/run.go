@@ -71,6 +71,15 @@ func (p *Plan) Run(t *testing.T, said func(Key, int, time.Duration)) Data {
 	return data
 }
 
+// Size is how many runs there are, and how many jobs they have together.
+func (p *Plan) Size() (runs int, jobs float64) {
+	for _, x := range p.tasks() {
+		runs++
+		jobs += x.spec.Expected() * float64(max(1, len(x.row.Grid)))
+	}
+	return runs, jobs
+}
+
 func (p *Plan) tasks() []task {
 	var out []task
 	for _, sh := range p.Shapes {

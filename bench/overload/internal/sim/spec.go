@@ -162,6 +162,19 @@ func (s *Spec) EndOf(t, d time.Duration) time.Duration {
 	return end
 }
 
+// Expected is how many jobs arrive, about.
+func (s *Spec) Expected() float64 {
+	if s.Times != nil {
+		return float64(len(s.Times))
+	}
+	jobs, from := 0., time.Duration(0)
+	for _, p := range s.Load {
+		jobs += (p.From + p.To) / 2 * (p.Until - from).Seconds() * s.Bottleneck()
+		from = p.Until
+	}
+	return jobs
+}
+
 // LoadAt is the scheduled load at t, as a multiple of the capacity.
 func (s *Spec) LoadAt(t time.Duration) float64 {
 	from := time.Duration(0)
