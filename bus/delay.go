@@ -29,7 +29,7 @@ func (d *delayedEnvelope) fire(now int64) {
 	if e.deadline != 0 && s.bus.expired(e.deadline, now) {
 		s.endLocked(e, Dropped, reason.Expired)
 		s.endRetryLocked(d)
-		s.releaseAsideLocked(1)
+		s.releaseBesideLocked(1)
 		s.unlockAndStart()
 		s.dropped(e, reason.Expired)
 		return
@@ -148,7 +148,7 @@ func (s *Stage) endDelayed(d *delayedEnvelope, end End, why reason.Reason) {
 	}
 	s.endLocked(&d.env, end, why)
 	s.endRetryLocked(d)
-	s.releaseAsideLocked(1)
+	s.releaseBesideLocked(1)
 	s.unlockAndStart()
 	if end == Dropped {
 		s.dropped(&d.env, why)

@@ -317,6 +317,22 @@ func (s *Stage) releaseAsideLocked(n int) {
 	}
 }
 
+// releaseBesideLocked is releaseAsideLocked for places of what did not wait in
+// the queue itself: delayed or parked envelopes, or new capacity. Where hops
+// stop at the shedder's bound these are not for them, nor for the hop above it.
+func (s *Stage) releaseBesideLocked(n int) {
+	if s.shed != nil && n > 0 {
+		s.boundHopsLocked() // it has risen with the room
+		if s.mu.excess == 0 && s.slack.Load() > 0 {
+			s.free.Add(int64(n))
+			n = 0
+			s.feedArrivalsLocked()
+			s.tellRoomLocked()
+		}
+	}
+	s.releaseAsideLocked(n)
+}
+
 // worthWakingLocked says whether there is room enough to wake publishers. A wake
 // costs more than many envelopes, so they are woken when half of the queue is
 // free, in a stage of slow handlers as soon as what these handle in wakeWithin

@@ -276,7 +276,7 @@ func (s *Stage) leaveParkedLocked(to *Stage, n int) {
 	e.parked -= n // below zero if they were quicker than their own booking
 	s.mu.parked -= n
 	s.roomAheadLocked()
-	s.releaseAsideLocked(before - max(0, e.parked))
+	s.releaseBesideLocked(before - max(0, e.parked))
 }
 
 // roomAheadLocked lets what waited for room in a next stage be looked at again.

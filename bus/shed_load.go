@@ -86,7 +86,12 @@ func (s *Stage) boundHopsLocked() {
 	if bound := s.shed.Bound(); bound > 0 {
 		slack = int64(max(0, m.cfg.Capacity-bound-m.delayed-max(0, m.parked)))
 	}
-	if old := s.slack.Swap(slack); slack < old {
+	old := s.slack.Load() // others only read it, and often
+	if slack == old {
+		return
+	}
+	s.slack.Store(slack)
+	if slack < old {
 		s.feedArrivalsLocked()
 		s.tellRoomLocked()
 	}

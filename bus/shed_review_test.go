@@ -77,3 +77,83 @@ func TestObserveLeavesRetriesAlone(t *testing.T) {
 		})
 	}
 }
+
+// Room that comes back by other ways than a start does not let more hops in
+// than the bound allows.
+func TestHopsStopAtTheBoundWhenOtherRoomComes(t *testing.T) {
+	const bound, delayed = 5, 30
+	ways := map[string]func(t *testing.T, c *bus.Stage){
+		"delayed work is cancelled": func(_ *testing.T, c *bus.Stage) {
+			for _, d := range c.Delayed() {
+				c.CancelDelayed(d.ID)
+			}
+		},
+		"the capacity grows": func(t *testing.T, c *bus.Stage) {
+			t.Helper()
+			require.NoError(t, c.Tune(func(s *bus.StageConfig) { s.Capacity *= 2 }))
+		},
+		"the capacity shrinks": func(t *testing.T, c *bus.Stage) {
+			t.Helper()
+			require.NoError(t, c.Tune(func(s *bus.StageConfig) { s.Capacity = 2 * delayed }))
+		},
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+				gate := bustest.NewGate()
+				next := waitsAtMost(1 << 20)
+				next.bound = bound
+				a := bustest.Stage(t, b, "a", bus.StageConfig{Concurrency: 64}, acknowledge)
+				c := bustest.Stage(t, b, "c", bus.StageConfig{Shedder: shell(t, next)}, gate.Handler(nil))
+				bustest.Start(t, b)
+				for range delayed {
+					_, err := c.PublishAfter(t.Context(), time.Hour, &bus.Envelope{})
+					require.NoError(t, err)
+				}
+				for range 60 {
+					require.NoError(t, a.TryPublish(&bus.Envelope{Slip: bus.Via("c")}))
+				}
+				synctest.Wait()
+				before := readStage(c)
+				require.LessOrEqual(t, before.Depth-before.Delayed, bound+1)
+				way(t, c)
+				synctest.Wait()
+				st := readStage(c)
+				require.LessOrEqual(t, st.Depth-st.Delayed, bound+1, "the bound, and the place above it")
+				gate.Open()
+				time.Sleep(2 * time.Hour)
+				require.Zero(t, bustest.RequireBalanced(t, b).Pending)
+			})
+		})
+	}
+}
+
+// Envelopes of a stage that were parked elsewhere give their places back
+// without letting more hops in than the bound allows.
+func TestHopsStopAtTheBoundWhenParkedOnesLeave(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		const bound, parked = 5, 30
+		next := waitsAtMost(1 << 20)
+		next.bound = bound
+		a := bustest.Stage(t, b, "a", bus.StageConfig{Concurrency: 64}, acknowledge)
+		c := bustest.Stage(t, b, "c", bus.StageConfig{Shedder: shell(t, next), Concurrency: 1, EgressCap: parked}, acknowledge)
+		last := bustest.Stage(t, b, "last", bus.StageConfig{Capacity: 1}, acknowledge)
+		bustest.Start(t, b)
+		last.Suspend(bus.Hold{})
+		for range 80 {
+			require.NoError(t, a.TryPublish(&bus.Envelope{Slip: bus.Via("c", "last")}))
+		}
+		synctest.Wait()
+		st := readStage(c)
+		require.GreaterOrEqual(t, st.Parked, parked-2)
+		require.LessOrEqual(t, st.Depth-st.Parked, bound+1)
+		require.NoError(t, c.Tune(func(s *bus.StageConfig) { s.EgressCap = 1 }))
+		require.NoError(t, last.Tune(func(s *bus.StageConfig) { s.Capacity = parked - 5 }))
+		synctest.Wait()
+		st = readStage(c)
+		require.LessOrEqual(t, st.Depth-st.Parked, bound+1, "the bound, and the place above it")
+		last.Resume("")
+		synctest.Wait()
+		require.Zero(t, bustest.RequireBalanced(t, b).Pending)
+	})
+}

@@ -74,7 +74,7 @@ func (s *Stage) apply(old, next *StageConfig) {
 		}
 	}
 	if grow := next.Capacity - old.Capacity; grow > 0 {
-		s.releaseLocked(grow)
+		s.releaseBesideLocked(grow)
 	} else {
 		for _, l := range m.lanes {
 			l.revokeLocked() // what nobody uses is not above the new capacity
