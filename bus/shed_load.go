@@ -75,15 +75,17 @@ func (ex *executor) tellShedderLocked() {
 }
 
 // hopRoom is how many places are left for hops: they stop at the shedder's
-// bound where one is on, else at the capacity.
+// bound where one is on, else at the capacity. What waits in a stage that is
+// suspended or has no handler says nothing about overload.
 func (s *Stage) hopRoom() int64 { return s.free.Load() - s.slack.Load() }
 
-// boundHopsLocked takes the shedder's bound over for hops. What is delayed or
+// boundHopsLocked takes the shedder's bound over for hops, unless nothing starts
+// because somebody wants it so. What is delayed or
 // parked here is not in the queue that the bound is for.
 func (s *Stage) boundHopsLocked() {
 	m := &s.mu
 	var slack int64
-	if bound := s.shed.Bound(); bound > 0 {
+	if bound := s.shed.Bound(); bound > 0 && s.runnableLocked() {
 		slack = int64(max(0, m.cfg.Capacity-bound-m.delayed-max(0, m.parked)))
 	}
 	old := s.slack.Load() // others only read it, and often

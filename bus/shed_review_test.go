@@ -157,3 +157,24 @@ func TestHopsStopAtTheBoundWhenParkedOnesLeave(t *testing.T) {
 		require.Zero(t, bustest.RequireBalanced(t, b).Pending)
 	})
 }
+
+// What waits in a suspended stage says nothing about overload: hops go in up to
+// the capacity.
+func TestHopsGoIntoASuspendedStage(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		next := waitsAtMost(1 << 20)
+		next.bound = 5
+		a := bustest.Stage(t, b, "a", bus.StageConfig{}, acknowledge)
+		c := bustest.Stage(t, b, "c", bus.StageConfig{Shedder: shell(t, next)}, acknowledge)
+		bustest.Start(t, b)
+		c.Suspend(bus.Hold{})
+		for range 40 {
+			require.NoError(t, a.TryPublish(&bus.Envelope{Slip: bus.Via("c")}))
+		}
+		time.Sleep(time.Minute)
+		require.Equal(t, 40, readStage(c).Depth)
+		c.Resume("")
+		synctest.Wait()
+		require.EqualValues(t, 40, bustest.RequireBalanced(t, b).Completed)
+	})
+}
