@@ -318,12 +318,19 @@ func (s *Stage) ShedderState() shedder.State {
 func (b *Bus) SetShedding(on bool) {
 	b.mu.Lock()
 	b.mu.shedOff = !on
-	for _, s := range b.stagesNow() {
+	stages := b.stagesNow()
+	for _, s := range stages {
 		if s.shed != nil && !faults.On(faults.KillIgnored) {
 			s.shed.Kill(!on)
 		}
 	}
 	b.mu.Unlock()
+	for _, s := range stages {
+		if s.shed != nil { // hops may wait at a bound that is no more
+			s.mu.Lock()
+			s.unlockAndStart()
+		}
+	}
 	state := "shedding on"
 	if !on {
 		state = "shedding off"

@@ -178,3 +178,24 @@ func TestHopsGoIntoASuspendedStage(t *testing.T) {
 		require.EqualValues(t, 40, bustest.RequireBalanced(t, b).Completed)
 	})
 }
+
+// The kill switch lets hops that wait at a bound in before it returns.
+func TestTheKillSwitchLetsParkedHopsIn(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		gate := bustest.NewGate()
+		next := waitsAtMost(1 << 20)
+		next.bound = 5
+		a := bustest.Stage(t, b, "a", bus.StageConfig{}, acknowledge)
+		bustest.Stage(t, b, "c", bus.StageConfig{Shedder: shell(t, next)}, gate.Handler(nil))
+		bustest.Start(t, b)
+		for range 40 {
+			require.NoError(t, a.TryPublish(&bus.Envelope{Slip: bus.Via("c")}))
+		}
+		synctest.Wait()
+		require.Positive(t, readStage(a).Depth)
+		b.SetShedding(false)
+		synctest.Wait()
+		require.Zero(t, readStage(a).Depth, "the handler of c has not returned meanwhile")
+		gate.Open()
+	})
+}
