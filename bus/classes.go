@@ -1,6 +1,9 @@
 package bus
 
-import "github.com/sedabus/seda/internal/queue"
+import (
+	"github.com/sedabus/seda/internal/queue"
+	"github.com/sedabus/seda/shedder"
+)
 
 // lanes are the priority classes of a stage, highest first, guarded by
 // Stage.mu. The highest class that has work is served, unless a lower one is
@@ -118,9 +121,12 @@ func (l *lanes) evict(p *queue.Pool[Envelope], victim *Envelope) bool {
 }
 
 // removeNewest takes the newest envelope of the lowest class below class that
-// was published to the stage and never started.
-func (l *lanes) removeNewest(p *queue.Pool[Envelope], class int, victim *Envelope) bool {
+// was published to the stage and never started. Classes that sh exempts stay.
+func (l *lanes) removeNewest(p *queue.Pool[Envelope], class int, sh *shedder.Shedder, victim *Envelope) bool {
 	for i := len(l.q) - 1; i > class; i-- {
+		if sh.Exempts(i) {
+			continue
+		}
 		if l.q[i].RemoveLast(p, victim, func(e *Envelope) bool { return e.flags&(flagHopped|flagRequeued|flagLetter|flagRedriven) == 0 }) {
 			l.n--
 			return true

@@ -161,7 +161,7 @@ func (s *Stage) describeLoad(a *asking, e *Envelope, r *shedder.Request) {
 	s.mu.Lock()
 	*r = shedder.Request{Now: a.now, Transit: a.transit, Later: a.later, Key: e.Key, Load: s.loadLocked()}
 	if m.classes != nil {
-		m.classes.describe(r, e)
+		m.classes.describe(r, e, s.shed)
 	}
 	s.mu.Unlock()
 	if a.transit > 0 {
@@ -209,16 +209,20 @@ func (s *Stage) startableLocked() int {
 }
 
 // describe adds what the classes know of e's place.
-func (l *lanes) describe(r *shedder.Request, e *Envelope) {
+func (l *lanes) describe(r *shedder.Request, e *Envelope, sh *shedder.Shedder) {
 	c := l.classOf(e)
 	r.Class, r.Classes, r.Share = c, len(l.classes), float64(l.classes[c].MinShare)/wholeOne
-	lower := 0
+	lower, exempt := 0, 0
 	for i := c + 1; i < len(l.q); i++ {
-		lower += l.q[i].Len()
+		n := l.q[i].Len()
+		lower += n
+		if n > 0 && sh.Exempts(i) {
+			exempt += n
+		}
 	}
 	r.Ahead = r.Waiting - lower
 	if !r.Later {
-		r.Evictable = lower
+		r.Evictable = lower - exempt
 	}
 }
 
@@ -254,7 +258,7 @@ func (s *Stage) shedInside(e *Envelope) reason.Reason {
 func (s *Stage) pushOut(class int) bool {
 	var victim Envelope
 	s.mu.Lock()
-	ok := s.mu.classes.removeNewest(&s.mu.pool, class, &victim)
+	ok := s.mu.classes.removeNewest(&s.mu.pool, class, s.shed, &victim)
 	if ok {
 		s.endLocked(&victim, Dropped, reason.PushedOut)
 		s.releaseAsideLocked(1)

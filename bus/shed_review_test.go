@@ -10,6 +10,7 @@ import (
 
 	"github.com/sedabus/seda/bus"
 	"github.com/sedabus/seda/bustest"
+	"github.com/sedabus/seda/reason"
 	"github.com/sedabus/seda/retry"
 	"github.com/sedabus/seda/shedder"
 )
@@ -197,5 +198,33 @@ func TestTheKillSwitchLetsParkedHopsIn(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, readStage(a).Depth, "the handler of c has not returned meanwhile")
 		gate.Open()
+	})
+}
+
+// Classes that are exempt from shedding are not pushed out.
+func TestExemptClassesAreNotPushedOut(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		gate := bustest.NewGate()
+		sh, err := shedder.New(shedder.Config{Policy: waitsAtMost(2), Guards: shedder.Guards{Exempt: []int{2}}})
+		require.NoError(t, err)
+		classes := []bus.Class{{Name: "high"}, {Name: "mid"}, {Name: "low"}}
+		s := bustest.Stage(t, b, "s", bus.StageConfig{Classes: classes, Shedder: sh}, gate.Handler(nil))
+		bustest.Start(t, b)
+		var ends endLog
+		put := func(class string, n int) error {
+			return s.TryPublish(&bus.Envelope{Payload: n, OnDone: ends.done, Meta: &bus.Meta{Class: class}})
+		}
+		require.NoError(t, put("low", 0)) // goes into the handler
+		synctest.Wait()
+		require.NoError(t, put("mid", 1))
+		require.NoError(t, put("low", 2))
+		require.NoError(t, put("high", 3), "takes the place of 1, not of 2")
+		require.ErrorIs(t, put("high", 4), bus.ErrShed, "nothing can be pushed out any more")
+		synctest.Wait()
+		st := readStage(s)
+		require.EqualValues(t, 1, st.Dropped[reason.PushedOut])
+		gate.Open()
+		synctest.Wait()
+		require.EqualValues(t, 3, bustest.RequireBalanced(t, b).Completed)
 	})
 }

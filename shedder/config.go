@@ -126,6 +126,7 @@ func (s *Shedder) apply(c *Config) error {
 	}
 	s.mu.cfg = *c
 	s.mu.rails.set(&guards)
+	s.exempt.Store(uint32(s.mu.rails.exempt))
 	for { // the kill switch may be thrown meanwhile
 		old := s.gate.Load()
 		if s.gate.CompareAndSwap(old, uint32(gate(old)&^gateMode|gate(c.Mode))) {

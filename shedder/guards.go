@@ -24,7 +24,8 @@ type Guards struct {
 	// Baseline is a service time to be used in place of the measured one. The
 	// policy applies it. 0 or more; 0 is none.
 	Baseline time.Duration
-	// Exempt lists classes, 0 the highest to 7, that are never shed.
+	// Exempt lists classes, 0 the highest to 7, that are never shed, nor pushed
+	// out.
 	Exempt []int
 }
 

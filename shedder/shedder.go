@@ -27,6 +27,7 @@ type Shedder struct {
 	bound    atomic.Int64  // as the policy says
 	shortest atomic.Int64  // service time of late
 	unit     atomic.Int64
+	exempt   atomic.Uint32 // bits of the classes in Guards.Exempt
 	shedAt   atomic.Int64 // time of the latest refusal for overload; never is none
 	tuning   sync.Mutex   // taken before mu; held while a change is made
 
@@ -339,6 +340,12 @@ func (s *Shedder) Overloaded(now time.Duration) bool {
 // Sheds says whether refusals are real: the mode is On, and the shedder is not
 // killed.
 func (s *Shedder) Sheds() bool { return gate(s.gate.Load()).sheds() }
+
+// Exempts says whether [Guards] keep the class from being shed: it is not pushed
+// out either.
+func (s *Shedder) Exempts(class int) bool {
+	return class >= 0 && class < maxClasses && s.exempt.Load()&(1<<class) != 0
+}
 
 // Unit is the unit of time in which the shedder judges: ten mean service times,
 // and at least 10 ms.
