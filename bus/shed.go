@@ -102,8 +102,14 @@ func (a *asking) visit(st *Stage, e *Envelope, goesOn bool) (v shedder.Verdict, 
 		}
 		return v, nil
 	}
+	own := int32(0) // an itinerary that comes back is not in its own way
+	for i := range a.asked[:a.n] {
+		if a.asked[i].stage == st {
+			own++
+		}
+	}
 	q := &a.asked[a.n]
-	st.describeLoad(a, e, &q.req)
+	st.describeLoad(a, e, own, &q.req)
 	v = st.shed.Decide(&q.req)
 	if v.Action == shedder.Refuse || (faults.On(faults.ShedSticks) && st.refused[reason.Shed].Load()+st.refused[reason.ShedDeadline].Load() > 0) {
 		st.door.asking.Add(-1)
@@ -155,8 +161,9 @@ func (a *asking) settle(b *Bus, admitted bool) {
 	b.askings.Put(a)
 }
 
-// describeLoad fills in what s's shedder is asked.
-func (s *Stage) describeLoad(a *asking, e *Envelope, r *shedder.Request) {
+// describeLoad fills in what s's shedder is asked. e is at the door own times
+// already.
+func (s *Stage) describeLoad(a *asking, e *Envelope, own int32, r *shedder.Request) {
 	m := &s.mu
 	s.mu.Lock()
 	*r = shedder.Request{Now: a.now, Transit: a.transit, Later: a.later, Key: e.Key, Load: s.loadLocked()}
@@ -167,7 +174,7 @@ func (s *Stage) describeLoad(a *asking, e *Envelope, r *shedder.Request) {
 	if a.transit > 0 {
 		r.Inbound = s.door.coming.count(a.now, a.transit)
 	}
-	others := int(s.door.asking.Add(1)) - 1 // at the door together: each counts for the next
+	others := int(s.door.asking.Add(1) - 1 - own) // at the door together: each counts for the next
 	r.Waiting += others
 	r.Ahead += others
 	if e.deadline != 0 {

@@ -228,3 +228,14 @@ func TestExemptClassesAreNotPushedOut(t *testing.T) {
 		require.EqualValues(t, 3, bustest.RequireBalanced(t, b).Completed)
 	})
 }
+
+// An itinerary that comes to a stage twice is not in its own way.
+func TestAnItineraryDoesNotCountItself(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		s := bustest.Stage(t, b, "s", bus.StageConfig{Shedder: shell(t, waitsAtMost(1))}, acknowledge)
+		bustest.Start(t, b)
+		require.NoError(t, s.TryPublish(&bus.Envelope{Slip: bus.Via("s", "s")}))
+		synctest.Wait()
+		require.EqualValues(t, 1, bustest.RequireBalanced(t, b).Completed)
+	})
+}
