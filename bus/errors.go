@@ -110,6 +110,9 @@ func (e *RejectedError) Error() string {
 	case reason.Paused:
 		b.WriteString(": admission is paused, see Bus.Holds")
 	default:
+		if e.Rule != shedder.RuleNone {
+			e.describeShed(&b)
+		}
 	}
 	if e.Cause != nil {
 		fmt.Fprintf(&b, ": %v", e.Cause)
@@ -117,16 +120,30 @@ func (e *RejectedError) Error() string {
 	return b.String()
 }
 
-// describeShed says which rule of which stage decided, against what.
+// describeShed says which rule of which stage decided, against what, and what
+// to do.
 func (e *RejectedError) describeShed(b *strings.Builder) {
-	fmt.Fprintf(b, " by rule %q", string(e.Rule))
+	if e.Rule != shedder.RuleNone {
+		fmt.Fprintf(b, " by rule %q", string(e.Rule))
+	}
 	if e.At != e.Stage && e.At != "" {
 		fmt.Fprintf(b, " of stage %q on its way", e.At)
 	}
-	fmt.Fprintf(b, ": %.4g against the limit %.4g", e.Value, e.Limit)
+	if e.Limit != 0 || e.Value != 0 {
+		fmt.Fprintf(b, ": %.4g against the limit %.4g", e.Value, e.Limit)
+	}
 	if e.RetryAfter > 0 {
 		fmt.Fprintf(b, ", retry after %v", e.RetryAfter)
 	}
+	switch e.Reason {
+	case reason.ShedDeadline:
+		b.WriteString("; allow more time, publish less or raise Concurrency")
+	case reason.Shed:
+		b.WriteString("; publish less or raise Concurrency")
+	default:
+		b.WriteString("; publish less")
+	}
+	b.WriteString(", see Stage.ShedderState")
 }
 
 // Is matches ErrRejected, the reason's sentinel and, for shed_deadline,

@@ -5,7 +5,6 @@ import (
 	"reflect"
 
 	"github.com/sedabus/seda/reason"
-	"github.com/sedabus/seda/shedder"
 )
 
 // Publish puts a copy of e into the stage. Nil means accepted: e's Result
@@ -208,7 +207,7 @@ func (s *Stage) enterSlow(ctx context.Context, v *Envelope, par *parent, g gates
 		}
 	}
 	if asked != nil && asked.pushOut >= 0 && !s.pushOut(asked.pushOut) {
-		return s.refuseShed(&shedder.Verdict{Rule: shedder.RuleBound}, s) // others were quicker
+		return s.refuseShed(&asked.instead, s) // others were quicker
 	}
 	if g&gateJournal != 0 {
 		return s.enterJournaled(ctx, *v, par, asked)

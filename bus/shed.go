@@ -27,7 +27,8 @@ type asking struct {
 	later   bool          // it does not arrive now: a delayed publish, or not the first stage
 	asked   []question
 	n       int
-	pushOut int // take the place of the newest below this class; -1 is no
+	pushOut int             // take the place of the newest below this class; -1 is no
+	instead shedder.Verdict // with pushOut: the refusal if that fails
 }
 
 type question struct {
@@ -116,7 +117,7 @@ func (a *asking) visit(st *Stage, e *Envelope, goesOn bool) (v shedder.Verdict, 
 		return v, st
 	}
 	if v.Action == shedder.PushOut {
-		a.pushOut = q.req.Class
+		a.pushOut, a.instead = q.req.Class, v
 	}
 	q.stage = st
 	a.n++

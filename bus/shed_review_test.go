@@ -2,6 +2,7 @@ package bus_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -237,5 +238,24 @@ func TestAnItineraryDoesNotCountItself(t *testing.T) {
 		require.NoError(t, s.TryPublish(&bus.Envelope{Slip: bus.Via("s", "s")}))
 		synctest.Wait()
 		require.EqualValues(t, 1, bustest.RequireBalanced(t, b).Completed)
+	})
+}
+
+// A refusal says what to do, and shows no figures that it does not have.
+func TestShedErrorsSayWhatToDo(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		a := &asked{}
+		s := bustest.Stage(t, b, "s", bus.StageConfig{Shedder: shell(t, a)}, acknowledge)
+		bustest.Start(t, b)
+		a.verdict = shedder.Verdict{Action: shedder.Refuse, Rule: "mine"}
+		require.EqualError(t, s.TryPublish(&bus.Envelope{}), `bus: stage "s" refused (shed) by rule "mine"; publish less or raise Concurrency, see Stage.ShedderState`)
+		a.verdict = shedder.Verdict{Action: shedder.Refuse, Rule: "late", Reason: reason.ShedDeadline, Limit: 10, Value: 20, RetryAfter: time.Second}
+		require.EqualError(t, s.TryPublish(&bus.Envelope{}),
+			`bus: stage "s" refused (shed_deadline) by rule "late": 20 against the limit 10, retry after 1s; allow more time, publish less or raise Concurrency, see Stage.ShedderState`)
+		a.verdict = shedder.Verdict{Action: shedder.Refuse, Rule: "other", Reason: reason.NoCredit, Limit: 10, Value: 20}
+		var r *bus.RejectedError
+		err := s.TryPublish(&bus.Envelope{})
+		require.True(t, errors.As(err, &r))
+		require.Contains(t, err.Error(), `rule "other": 20 against the limit 10`)
 	})
 }
