@@ -99,7 +99,7 @@ func (a *asking) visit(st *Stage, e *Envelope, goesOn bool) (v shedder.Verdict, 
 	}
 	if st.shed == nil || a.n == len(a.asked) {
 		if goesOn {
-			a.transit += st.guessTime()
+			a.pass(st.guessTime())
 		}
 		return v, nil
 	}
@@ -121,8 +121,14 @@ func (a *asking) visit(st *Stage, e *Envelope, goesOn bool) (v shedder.Verdict, 
 	}
 	q.stage = st
 	a.n++
-	a.transit += v.Wait + v.Service
+	a.pass(v.Wait)
+	a.pass(v.Service)
 	return v, nil
+}
+
+// pass adds a time on the way, whatever a policy makes of it.
+func (a *asking) pass(d time.Duration) {
+	a.transit = min(a.transit+min(max(0, d), maxDuration), maxDuration)
 }
 
 // stepAside leaves the doors of the later stages: the publish waits for room in
@@ -240,7 +246,8 @@ func (s *Stage) guessTime() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	each := s.mu.svc.Mean()
-	return each + each*time.Duration(s.startableLocked())/time.Duration(s.mu.cfg.Concurrency)
+	turns := 1 + float64(s.startableLocked())/float64(s.mu.cfg.Concurrency)
+	return time.Duration(min(float64(each)*turns, float64(maxDuration)))
 }
 
 // shedInside asks the stage's own shedder about work under way and returns why

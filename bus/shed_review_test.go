@@ -259,3 +259,22 @@ func TestShedErrorsSayWhatToDo(t *testing.T) {
 		require.Contains(t, err.Error(), `rule "other": 20 against the limit 10`)
 	})
 }
+
+// Predictions without sense do not break the sum along the way.
+func TestAbsurdPredictionsStayInBounds(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		first, last := &asked{}, &asked{}
+		s := bustest.Stage(t, b, "s", bus.StageConfig{Shedder: shell(t, first)}, acknowledge)
+		bustest.Stage(t, b, "t", bus.StageConfig{Shedder: shell(t, last)}, acknowledge)
+		bustest.Start(t, b)
+		for _, d := range []time.Duration{1<<63 - 1, 1 << 62, -1 << 63, -1} {
+			first.verdict = shedder.Verdict{Wait: d, Service: d}
+			require.NoError(t, s.TryPublish(&bus.Envelope{Slip: bus.Via("s", "s", "t")}))
+			require.GreaterOrEqual(t, last.asks[len(last.asks)-1].Transit, time.Duration(0), "%d", d)
+		}
+		first.verdict = shedder.Verdict{}
+		require.NoError(t, s.TryPublish(&bus.Envelope{Slip: bus.Via("t")}))
+		r := last.asks[len(last.asks)-1]
+		require.LessOrEqual(t, r.Inbound, 2)
+	})
+}
