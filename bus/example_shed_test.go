@@ -50,6 +50,6 @@ func ExampleStageConfig_shedder() {
 	report := must(b.Shutdown(context.Background()))
 	fmt.Println(report.Stats.Account())
 	// Output:
-	// bus: stage "write" refused (shed) by rule "fixed" of stage "send" on its way: 1 against the limit 1
+	// bus: stage "write" refused (shed) by rule "fixed" of stage "send" on its way: 1 against the limit 1; publish less or raise Concurrency, see Stage.ShedderState
 	// accepted 2 = completed 2 + dead-lettered 0 + dropped 0 + abandoned 0 + pending 0
 }

@@ -28,8 +28,8 @@ type Shedder struct {
 	shortest atomic.Int64  // service time of late
 	unit     atomic.Int64
 	exempt   atomic.Uint32 // bits of the classes in Guards.Exempt
-	shedAt   atomic.Int64 // time of the latest refusal for overload; never is none
-	tuning   sync.Mutex   // taken before mu; held while a change is made
+	shedAt   atomic.Int64  // time of the latest refusal for overload; never is none
+	tuning   sync.Mutex    // taken before mu; held while a change is made
 
 	mu struct {
 		spin.Mutex
