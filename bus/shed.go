@@ -25,6 +25,7 @@ type asking struct {
 	now     time.Duration
 	transit time.Duration // until it arrives at the stage that is asked next
 	later   bool          // it does not arrive now: a delayed publish, or not the first stage
+	at      *Stage        // whose shedder is being asked: at its door, but not in asked yet
 	asked   []question
 	n       int
 	pushOut int             // take the place of the newest below this class; -1 is no
@@ -56,9 +57,16 @@ func (s *Stage) ask(e *Envelope, par *parent) (*asking, error) {
 	if par != nil && par.later != nil {
 		a.transit, a.later = max(0, time.Duration(par.later.when)-a.now), true
 	}
+	answered := false
+	defer func() {
+		if !answered { // a policy has called runtime.Goexit
+			a.settle(s.bus, false)
+		}
+	}()
 	slip := e.Slip
 	for st := s; st != nil; a.later = true {
 		if v, at := a.visit(st, e, slip.Len() > 0); at != nil {
+			answered = true
 			err := s.refuseShed(&v, at)
 			a.settle(s.bus, false)
 			return nil, err
@@ -68,6 +76,7 @@ func (s *Stage) ask(e *Envelope, par *parent) (*asking, error) {
 		}
 		st, slip = slip.resolve(s.bus), slip.rest()
 	}
+	answered = true
 	return a, nil
 }
 
@@ -111,7 +120,9 @@ func (a *asking) visit(st *Stage, e *Envelope, goesOn bool) (v shedder.Verdict, 
 	}
 	q := &a.asked[a.n]
 	st.describeLoad(a, e, own, &q.req)
+	a.at = st
 	v = st.shed.Decide(&q.req)
+	a.at = nil
 	if v.Action == shedder.Refuse || (faults.On(faults.ShedSticks) && st.refused[reason.Shed].Load()+st.refused[reason.ShedDeadline].Load() > 0) {
 		st.door.asking.Add(-1)
 		return v, st
@@ -149,6 +160,10 @@ func (a *asking) stepAside() {
 func (a *asking) settle(b *Bus, admitted bool) {
 	if a == nil {
 		return
+	}
+	if a.at != nil {
+		a.at.door.asking.Add(-1)
+		a.at = nil
 	}
 	for i := range a.asked[:a.n] {
 		q := &a.asked[i]

@@ -69,8 +69,8 @@ func (ex *executor) tellShedderLocked() {
 	s := ex.stage
 	ex.fed.Load = s.loadLocked()
 	s.mu.Unlock()
+	defer func() { ex.fed.N = 0 }() // also if the policy calls runtime.Goexit
 	s.shed.Done(&ex.fed)
-	ex.fed.N = 0
 	s.mu.Lock()
 }
 

@@ -3,6 +3,8 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -276,5 +278,61 @@ func TestAbsurdPredictionsStayInBounds(t *testing.T) {
 		require.NoError(t, s.TryPublish(&bus.Envelope{Slip: bus.Via("t")}))
 		r := last.asks[len(last.asks)-1]
 		require.LessOrEqual(t, r.Inbound, 2)
+	})
+}
+
+// quitter is a policy that ends the goroutine that asks it.
+type quitter struct {
+	shedder.Passive
+
+	admit, done atomic.Bool
+}
+
+func (q *quitter) Admit(*shedder.Request) shedder.Verdict {
+	if q.admit.Load() {
+		runtime.Goexit()
+	}
+	return shedder.Verdict{}
+}
+
+func (q *quitter) Done(*shedder.Done) {
+	if q.done.Load() {
+		runtime.Goexit()
+	}
+}
+
+// A policy that calls Goexit ends the publisher's goroutine, but leaves nothing
+// behind at the doors.
+func TestAPolicyThatCallsGoexitLeavesNothingAtTheDoors(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		first, last := &asked{}, &quitter{}
+		s := bustest.Stage(t, b, "s", bus.StageConfig{Shedder: shell(t, first)}, acknowledge)
+		bustest.Stage(t, b, "t", bus.StageConfig{Shedder: shell(t, last)}, acknowledge)
+		bustest.Start(t, b)
+		last.admit.Store(true)
+		for range 5 {
+			go func() { _ = s.TryPublish(&bus.Envelope{Slip: bus.Via("t")}) }()
+			synctest.Wait()
+		}
+		last.admit.Store(false)
+		require.NoError(t, s.TryPublish(&bus.Envelope{Slip: bus.Via("t")}))
+		require.Zero(t, first.asks[5].Waiting)
+		require.Equal(t, 5, first.undone)
+	})
+}
+
+// A policy that calls Goexit when it is told of ended work does not keep the
+// stage busy with that, and loses no work.
+func TestAPolicyThatCallsGoexitWhenToldLosesNoWork(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		q := &quitter{}
+		s := bustest.Stage(t, b, "s", bus.StageConfig{Shedder: shell(t, q)}, acknowledge)
+		bustest.Start(t, b)
+		q.done.Store(true)
+		for range 20 {
+			require.NoError(t, s.TryPublish(&bus.Envelope{}))
+		}
+		synctest.Wait()
+		require.EqualValues(t, 20, bustest.RequireBalanced(t, b).Completed)
 	})
 }
