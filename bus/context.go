@@ -56,11 +56,11 @@ func (ex *executor) callTimed(e *Envelope) error {
 	now := s.bus.clock.Tick()
 	if e.deadline != 0 {
 		if s.bus.expired(e.deadline, now) {
-			ex.tally.delivered--
+			ex.notStarted()
 			return errExpiredAtStart
 		}
 		if s.shed != nil && s.doomed(e, now) {
-			ex.tally.delivered--
+			ex.notStarted()
 			return errDoomed
 		}
 	}
@@ -87,6 +87,13 @@ func (ex *executor) callTimed(e *Envelope) error {
 		s.mu.Unlock()
 	}
 	return err
+}
+
+// notStarted takes an envelope off the tally that is dropped instead of handled:
+// it was counted before, and will be once more, as failed.
+func (ex *executor) notStarted() {
+	ex.tally.delivered--
+	ex.tally.failed--
 }
 
 // timeLimit is the shorter of the handler timeout and what is left of the

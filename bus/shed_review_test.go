@@ -336,3 +336,29 @@ func TestAPolicyThatCallsGoexitWhenToldLosesNoWork(t *testing.T) {
 		require.EqualValues(t, 20, bustest.RequireBalanced(t, b).Completed)
 	})
 }
+
+// Work that was dropped at its start did not fail.
+func TestDoomedWorkDoesNotCountAsFailed(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		a := &asked{}
+		s := bustest.Stage(t, b, "s", bus.StageConfig{Shedder: shell(t, a), Batch: 8}, acknowledge)
+		bustest.Start(t, b)
+		s.Suspend(bus.Hold{})
+		for i := range 8 {
+			e := &bus.Envelope{}
+			if i%2 == 0 {
+				e.SetDeadline(time.Now().Add(time.Second))
+			}
+			require.NoError(t, s.TryPublish(e))
+		}
+		time.Sleep(2 * time.Second)
+		s.Resume("")
+		synctest.Wait()
+		n := 0
+		for _, d := range a.done {
+			n += d.N
+			require.Zero(t, d.Failed)
+		}
+		require.Equal(t, 4, n)
+	})
+}
