@@ -241,7 +241,7 @@ func (s *Stage) outcomeOf(e *Envelope, err error) (o outcome) {
 			}
 		})
 	}
-	if gates(s.gates.Load())&gateShedInside != 0 && (o.kind == outNack || o.kind == outRetry) {
+	if gates(s.gates.Load())&gateShedInside != 0 && s.wouldRetry(e, o.kind) {
 		o.shed = s.shedInside(e) != reason.None
 	}
 	return o

@@ -282,6 +282,17 @@ func (s *Stage) shedInside(e *Envelope) reason.Reason {
 	return shedReason(&v)
 }
 
+// wouldRetry says whether a failure of e that asks for kind leads to a retry, as
+// far as the number of attempts goes: else its shedder is not asked.
+func (s *Stage) wouldRetry(e *Envelope, kind outcomeKind) bool {
+	if kind != outNack {
+		return kind == outRetry
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int(e.failures)+1 < s.mu.cfg.Retry.MaxAttempts
+}
+
 // pushOut ends the newest envelope of the lowest class below class that has
 // only come to wait here: first stage, first attempt, not started. It reports
 // whether there was one; its place is free then.

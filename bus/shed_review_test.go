@@ -362,3 +362,17 @@ func TestDoomedWorkDoesNotCountAsFailed(t *testing.T) {
 		require.Equal(t, 4, n)
 	})
 }
+
+// A failure that is not retried asks nobody for leave.
+func TestShedInsideIsNotAskedForTheLastFailure(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		a := &asked{}
+		c := bus.StageConfig{Shedder: shell(t, a), ShedInside: true, Retry: retry.Policy{MaxAttempts: 3}}
+		s := bustest.Stage(t, b, "s", c, func(context.Context, *bus.Envelope) error { return errFails })
+		bustest.Start(t, b)
+		require.NoError(t, s.TryPublish(&bus.Envelope{}))
+		synctest.Wait()
+		require.Len(t, a.asks, 3, "at the door and for two retries")
+		require.EqualValues(t, 1, bustest.RequireBalanced(t, b).DeadLettered)
+	})
+}
