@@ -15,6 +15,7 @@ type pullState struct {
 	claimer *executor // makes the claims; never runs
 	out     map[uint64]*Lease
 	waiting receiverList
+	most    int // that was ever out at once
 }
 
 func newPullState() *pullState { return &pullState{out: map[uint64]*Lease{}} }
@@ -256,6 +257,7 @@ func (s *Stage) leaseLocked(now int64, expired *[]Envelope) *Lease {
 	m.count.delivered++
 	m.pull.out[l.env.id] = l
 	m.maxInFlight = max(m.maxInFlight, len(m.pull.out))
+	m.pull.most = max(m.pull.most, len(m.pull.out))
 	s.armLeaseLocked(l, m.cfg.Lease, now)
 	return l
 }

@@ -216,7 +216,7 @@ func (s *Stage) loadLocked() shedder.Load {
 	}
 	if m.pull != nil {
 		// How many consume at once is not known: as many as ever did.
-		l.Busy, l.Concurrency = len(m.pull.out), max(1, m.maxInFlight)
+		l.Busy, l.Concurrency = len(m.pull.out), max(1, m.pull.most)
 	}
 	l.Ahead = l.Waiting
 	return l

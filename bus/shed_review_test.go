@@ -376,3 +376,29 @@ func TestShedInsideIsNotAskedForTheLastFailure(t *testing.T) {
 		require.EqualValues(t, 1, bustest.RequireBalanced(t, b).DeadLettered)
 	})
 }
+
+// Starting the high-water marks anew does not tell the shedder that fewer
+// consume.
+func TestResetMarksDoesNotReachTheShedder(t *testing.T) {
+	bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+		a := &asked{}
+		s := bustest.Stage(t, b, "s", bus.StageConfig{Shedder: shell(t, a), Pull: true}, nil)
+		bustest.Start(t, b)
+		for range 4 {
+			require.NoError(t, s.TryPublish(&bus.Envelope{}))
+		}
+		var out [4]*bus.Lease
+		n, err := s.ReceiveBatch(t.Context(), out[:])
+		require.NoError(t, err)
+		require.Equal(t, 4, n)
+		for _, l := range out {
+			require.NoError(t, l.Ack())
+		}
+		s.ResetMarks()
+		require.NoError(t, s.TryPublish(&bus.Envelope{}))
+		require.Equal(t, 4, a.asks[4].Concurrency)
+		l, err := s.TryReceive()
+		require.NoError(t, err)
+		require.NoError(t, l.Ack())
+	})
+}
