@@ -53,6 +53,9 @@ type Chart struct {
 	Bands           []Band
 }
 
+// mostMarks is how many points of a line are marked; more are not worth it.
+const mostMarks = 20
+
 // Sizes in pixels.
 const (
 	width, height         = 960, 540
@@ -67,6 +70,10 @@ var colours = []string{
 	"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c564b",
 	"#4d4d4d", "#b5a400", "#17807e", "#e3506c", "#3f6fd8", "#7aa82a", "#a05a2c", "#9a9a9a",
 }
+
+// patterns of dashes let lines that lie on each other show, and tell those apart
+// whose colours are alike.
+var patterns = []string{"", "11 5", "5 4", "14 4 3 4"}
 
 // at gives the place of a value between 0 and 1.
 func (a *Axis) at(x float64) float64 {
@@ -134,7 +141,7 @@ func (c *Chart) axes(b *strings.Builder) {
 }
 
 func (c *Chart) stroke(i int) string {
-	colour, wide, dashes := colours[i%len(colours)], 1.6, ""
+	colour, wide, dashes := colours[i%len(colours)], 2., ""
 	switch c.Lines[i].Style {
 	case Bold:
 		wide = 3.4
@@ -144,8 +151,11 @@ func (c *Chart) stroke(i int) string {
 			colour = "#8a8a8a"
 		}
 	case Dotted:
-		wide, dashes = 2, ` stroke-dasharray="1 4"`
+		wide, dashes = 2.2, ` stroke-dasharray="1 4.5"`
 	case Thin:
+		if pattern := patterns[i%len(patterns)]; pattern != "" {
+			dashes = ` stroke-dasharray="` + pattern + `"`
+		}
 	}
 	return fmt.Sprintf(`stroke="%s" stroke-width="%.1f"%s stroke-linejoin="round" stroke-linecap="round"`, colour, wide, dashes)
 }
@@ -163,6 +173,14 @@ func (c *Chart) line(b *strings.Builder, i int) {
 		pen = "L"
 	}
 	fmt.Fprintf(b, `<path d="%s" fill="none" clip-path="url(#area)" %s><title>%s</title></path>`+"\n", d.String(), c.stroke(i), escape(l.Name))
+	if len(l.X) > mostMarks || l.Style == Dashed {
+		return
+	}
+	for k, y := range l.Y {
+		if !math.IsNaN(y) {
+			fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="2.6" fill="%s"/>`+"\n", c.px(l.X[k]), c.py(y), colours[i%len(colours)])
+		}
+	}
 }
 
 // legend lists the lines, at the right.

@@ -64,13 +64,13 @@ func (p *Plan) GoodputChart(t *testing.T, sc sim.Scale) *plot.Chart {
 	})
 	return &plot.Chart{
 		Title:    "Goodput against offered load",
-		Subtitle: fmt.Sprintf("%s; a job is good if it ends within %v of its arrival; mean of seeds: %d", describe(sc), sc.Budget(), p.Seeds),
+		Subtitle: fmt.Sprintf("%s; a job is good if it ends within %s of its arrival; %s", describe(sc), spaced(sc.Budget()), p.over()),
 		X: plot.Axis{
 			Title: "offered load, as a multiple of the capacity (logarithmic)", Min: .5, Max: 10, Log: true,
 			Ticks: []float64{.5, .7, 1, 1.5, 2, 3, 4, 6, 10}, Label: func(x float64) string { return fmt.Sprintf("%g×", x) },
 		},
 		Y: plot.Axis{
-			Title: "workers' time that went into good jobs, percent of all", Min: 0, Max: 105,
+			Title: "workers' time that went into good jobs, in percent", Min: 0, Max: 105,
 			Ticks: []float64{0, 20, 40, 60, 80, 100}, Label: func(y float64) string { return fmt.Sprintf("%g %%", y) },
 		},
 		Lines: lines,
@@ -93,7 +93,7 @@ func line(row law.Row, xs, ys []float64) plot.Line {
 }
 
 func describe(sc sim.Scale) string {
-	return fmt.Sprintf("%d workers, exponential service of mean %v", sc.Workers, sc.Service)
+	return fmt.Sprintf("%d workers, exponential service of mean %s", sc.Workers, spaced(sc.Service))
 }
 
 // FlashChart draws the p99 of the time from arrival to end through the flash
@@ -130,13 +130,13 @@ func (p *Plan) FlashChart(t *testing.T, sc sim.Scale) *plot.Chart {
 	})
 	return &plot.Chart{
 		Title:    "Latency through a flash crowd of 10 times the capacity",
-		Subtitle: fmt.Sprintf("%s; p99 from arrival to end, by the time of arrival; seeds: %d", describe(sc), p.Seeds),
+		Subtitle: fmt.Sprintf("%s; p99 from arrival to end, by the time of arrival; %s", describe(sc), p.over()),
 		X: plot.Axis{
-			Title: "seconds since the crowd came", Min: -20 * unit.Seconds(), Max: (spec.Len() + 60*unit).Seconds(),
+			Title: "time since the crowd came, in seconds", Min: -20 * unit.Seconds(), Max: (spec.Len() + 60*unit).Seconds(),
 			Ticks: evenly(-20*unit.Seconds(), (spec.Len() + 60*unit).Seconds()),
 		},
 		Y: plot.Axis{
-			Title: "p99 from arrival to end (logarithmic)", Min: .6 * sc.Service.Seconds() * 1e3, Max: 1e4 * sc.Service.Seconds() * 1e3, Log: true,
+			Title: "p99 of the time from arrival to end (logarithmic)", Min: .6 * sc.Service.Seconds() * 1e3, Max: 1e4 * sc.Service.Seconds() * 1e3, Log: true,
 			Ticks: decades(.6*sc.Service.Seconds()*1e3, 1e4*sc.Service.Seconds()*1e3), Label: milliseconds,
 		},
 		Bands: []plot.Band{{From: 0, To: spec.Len().Seconds(), Name: "10×"}},
@@ -144,7 +144,32 @@ func (p *Plan) FlashChart(t *testing.T, sc sim.Scale) *plot.Chart {
 	}
 }
 
-func milliseconds(x float64) string { return time.Duration(x * 1e6).String() }
+func milliseconds(x float64) string {
+	if x >= 1000 {
+		return fmt.Sprintf("%g s", x/1000)
+	}
+	return fmt.Sprintf("%g ms", x)
+}
+
+// spaced puts a space between a time and its unit.
+func spaced(d time.Duration) string {
+	switch {
+	case d >= time.Second:
+		return fmt.Sprintf("%g s", d.Seconds())
+	case d >= time.Millisecond:
+		return fmt.Sprintf("%g ms", float64(d)/1e6)
+	default:
+		return fmt.Sprintf("%g µs", float64(d)/1e3)
+	}
+}
+
+// over says how many seeds there are.
+func (p *Plan) over() string {
+	if p.Seeds == 1 {
+		return "one seed"
+	}
+	return fmt.Sprintf("%d seeds", p.Seeds)
+}
 
 // decades are 1, 10, 100 and so on between two values.
 func decades(lo, hi float64) []float64 {

@@ -18,7 +18,7 @@ func Verdict(w io.Writer, p *Plan, d Data, name string, gates []gate.Gate) (miss
 		return 0, err
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
-	row(tw, "scenario", "stage", "what", "gate", "measured [99 %]", "oracle", "at best", "outcome", "source")
+	row(tw, "scenario", "stage", "what", "gate", "measured [99 %]", "distance", "oracle", "at best", "outcome", "source")
 	for i := range gates {
 		g := &gates[i]
 		for _, c := range p.cells(d, g, name) {
@@ -31,7 +31,7 @@ func Verdict(w io.Writer, p *Plan, d Data, name string, gates []gate.Gate) (miss
 			if !met {
 				missed++
 			}
-			row(tw, g.Shape, c.Spec.Name, g.What, bound(g, limit), estimate(g, e), figure(g, Mean(g.Values(&gate.Cell{Spec: c.Spec, Ours: c.Oracle, Oracle: c.Oracle})).Mean),
+			row(tw, g.Shape, c.Spec.Name, g.What, bound(g, limit), estimate(g, e), distance(g, e.Mean, limit), figure(g, Mean(g.Values(&gate.Cell{Spec: c.Spec, Ours: c.Oracle, Oracle: c.Oracle})).Mean),
 				best(g, c), outcome, g.Source)
 		}
 	}
@@ -81,6 +81,22 @@ func bound(g *gate.Gate, limit float64) string {
 		return "at least " + figure(g, limit)
 	}
 	return "at most " + figure(g, limit)
+}
+
+// distance is how far a figure is inside its bound, with a minus outside.
+func distance(g *gate.Gate, x, limit float64) string {
+	d := limit - x
+	if g.Least {
+		d = -d
+	}
+	switch {
+	case math.IsNaN(d):
+		return "–"
+	case d < 0:
+		return "-" + figure(g, -d)
+	default:
+		return "+" + figure(g, d)
+	}
 }
 
 func estimate(g *gate.Gate, e Estimate) string {
