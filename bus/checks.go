@@ -21,7 +21,32 @@ func (s *Stage) checkLocked() {
 		s.name, m.active, m.executed, m.claimed, m.laned, m.delayed, m.postponed, m.journaled, m.excess)
 	invariant.Check(c.entered >= c.left() && int64(c.entered-c.left()) >= int64(depth),
 		"stage %q: entered %d, left %d, depth %d: something is counted twice", s.name, c.entered, c.left(), depth)
+	if m.keyed != nil {
+		m.keyed.check(s.name)
+	}
 	invariant.Check(c.end[1].total() <= c.copies, "stage %q: more copies ended than were made", s.name)
 	invariant.Check(s.free.Load() <= int64(m.cfg.Capacity),
 		"stage %q: %d places free of %d: one was given back twice", s.name, s.free.Load(), m.cfg.Capacity)
 }
+
+// check verifies the counts of a small ordered queue.
+func (k *keyed) check(stage string) {
+	n, aside := 0, 0
+	for i := range k.slots {
+		n += k.slots[i].q.Len()
+		if len(k.slots[i].held) > checkedKeys {
+			return
+		}
+		for _, side := range k.slots[i].held {
+			n += side.Len()
+			if side.delayed {
+				aside += side.Len()
+			}
+		}
+	}
+	invariant.Check(n == k.n && aside == k.aside,
+		"stage %q: %d queued and %d aside are counted as %d and %d", stage, n, aside, k.n, k.aside)
+}
+
+// checkedKeys bounds what a check costs.
+const checkedKeys = 16

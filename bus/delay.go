@@ -35,6 +35,9 @@ func (d *delayedEnvelope) fire(now int64) {
 		return
 	}
 	if d.retry {
+		if s.mu.keyed != nil {
+			s.mu.keyed.delay(e.Key, false)
+		}
 		s.mu.due.Push(&s.mu.pool, e)
 		s.unlockAndStart()
 		return

@@ -18,6 +18,7 @@ type keyed struct {
 	seed  maphash.Seed
 	ready slotList
 	n     int  // envelopes in all slots and side lists
+	aside int  // of them: follow a retry that waits for its time, while other keys pass
 	stuck bool // a slot that has something was not offered again: its next stage had no room
 }
 
@@ -39,10 +40,16 @@ const (
 
 type keySlot struct {
 	q     fifo
-	held  map[string]*fifo // keys that are being handled or retried, with their followers
-	busy  bool             // owned by an executor
-	ready bool             // in the ready list
+	held  map[string]*followers // keys that are being handled or retried
+	busy  bool                  // owned by an executor
+	ready bool                  // in the ready list
 	next  *keySlot
+}
+
+// followers are the envelopes of a key that is held, in a side list.
+type followers struct {
+	fifo
+	delayed bool // it is held by a retry that waits for its time
 }
 
 // slotList is a FIFO of slots that may have something to start.
@@ -178,6 +185,9 @@ func (k *keyed) claimOne(s *Stage, ex *executor, slot *keySlot, force bool) bool
 		key := k.orderKey(e.Key)
 		if side, held := slot.held[key]; held {
 			side.Push(p, e)
+			if side.delayed {
+				k.aside++
+			}
 			var drop Envelope
 			slot.q.Pop(p, &drop)
 			continue
@@ -198,10 +208,10 @@ func (k *keyed) claimOne(s *Stage, ex *executor, slot *keySlot, force bool) bool
 
 func (slot *keySlot) hold(key string) {
 	if slot.held == nil {
-		slot.held = map[string]*fifo{}
+		slot.held = map[string]*followers{}
 	}
 	if slot.held[key] == nil {
-		slot.held[key] = new(fifo)
+		slot.held[key] = new(followers)
 	}
 }
 
@@ -210,7 +220,10 @@ func (k *keyed) release(slot *keySlot, key string) {
 	side := slot.held[key]
 	delete(slot.held, key)
 	if side != nil {
-		slot.q.Prepend(side)
+		if side.delayed {
+			k.aside -= side.Len()
+		}
+		slot.q.Prepend(&side.fifo)
 	}
 	k.offer(slot)
 }
@@ -248,18 +261,36 @@ func (k *keyed) holdForRetry(ex *executor, key string) {
 	ex.retries = true
 }
 
+// delay says whether key is held by a retry that waits for its time. In a stage
+// with one order for all its followers are the whole queue, and wait like it.
+func (k *keyed) delay(key string, on bool) {
+	if len(k.slots) == 1 {
+		return
+	}
+	side := k.slotOf(key).held[key]
+	if side == nil || side.delayed == on {
+		return
+	}
+	if side.delayed = on; on {
+		k.aside += side.Len()
+	} else {
+		k.aside -= side.Len()
+	}
+}
+
 // evict takes the oldest envelope that was never started.
 func (k *keyed) evict(p *queue.Pool[Envelope], victim *Envelope) bool {
 	var from *fifo
-	consider := func(q *fifo) {
+	var late bool // it follows a retry
+	consider := func(q *fifo, delayed bool) {
 		if e := q.Front(); e != nil && (from == nil || e.before(from.Front())) {
-			from = q
+			from, late = q, delayed
 		}
 	}
 	for i := range k.slots {
-		consider(&k.slots[i].q)
+		consider(&k.slots[i].q, false)
 		for _, side := range k.slots[i].held {
-			consider(side)
+			consider(&side.fifo, side.delayed)
 		}
 	}
 	if from == nil {
@@ -267,6 +298,9 @@ func (k *keyed) evict(p *queue.Pool[Envelope], victim *Envelope) bool {
 	}
 	from.Pop(p, victim)
 	k.n--
+	if late {
+		k.aside--
+	}
 	return true
 }
 
@@ -281,11 +315,11 @@ func (k *keyed) drain(p *queue.Pool[Envelope], f func(*Envelope)) {
 	for i := range k.slots {
 		slot := &k.slots[i]
 		for _, side := range slot.held {
-			drainFIFO(side, p, f)
+			drainFIFO(&side.fifo, p, f)
 		}
 		drainFIFO(&slot.q, p, f)
 	}
-	k.n = 0
+	k.n, k.aside = 0, 0
 }
 
 func drainFIFO(q *fifo, p *queue.Pool[Envelope], f func(*Envelope)) {

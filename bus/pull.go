@@ -355,6 +355,9 @@ func (s *Stage) settleLeaseLocked(l *Lease, err error, o outcome) {
 			s.unlockAndStart()
 			return
 		}
+		if m.keyed != nil {
+			m.keyed.delay(e.Key, true)
+		}
 		m.delayed++
 		s.bus.timers.push(now+int64(v.delay), &delayedEnvelope{stage: s, env: e, retry: true})
 		s.unlockAndStart()

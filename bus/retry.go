@@ -199,6 +199,9 @@ func (s *Stage) postponeRetryLocked(ex *executor, e *Envelope, delay time.Durati
 	r.flags |= flagRequeued
 	r.disp = dispAck
 	s.holdKeyLocked(ex, e)
+	if s.mu.keyed != nil {
+		s.mu.keyed.delay(e.Key, true)
+	}
 	s.free.Add(-1)
 	s.mu.delayed++
 	d := &delayedEnvelope{stage: s, env: r, retry: true}

@@ -225,6 +225,9 @@ func (s *Stage) loadLocked() shedder.Load {
 // startableLocked is how many envelopes wait for nothing but an executor.
 func (s *Stage) startableLocked() int {
 	n := s.queuedLocked() + s.mu.due.Len() + s.heldLocked()
+	if s.mu.keyed != nil {
+		n -= s.mu.keyed.aside
+	}
 	if s.mu.claimed == 0 {
 		return n
 	}

@@ -402,3 +402,58 @@ func TestResetMarksDoesNotReachTheShedder(t *testing.T) {
 		require.NoError(t, l.Ack())
 	})
 }
+
+// What follows a retry of its key waits for that, not for a handler: it does not
+// keep other keys out.
+func TestFollowersOfARetryDoNotCountAsWaiting(t *testing.T) {
+	for _, pull := range []bool{false, true} {
+		bustest.Run(t, bus.Config{}, func(t *testing.T, b *bus.Bus) {
+			a := &asked{}
+			c := bus.StageConfig{
+				Shedder: shell(t, a), Order: bus.ByKey, Pull: pull, Concurrency: 4,
+				Retry: retry.Policy{MaxAttempts: 3, Kind: retry.Constant, Base: time.Hour, Budget: 1000},
+			}
+			h := func(_ context.Context, e *bus.Envelope) error {
+				if e.Key == "bad" && e.Attempt() == 1 {
+					return errFails
+				}
+				return nil
+			}
+			if pull {
+				h = nil
+			}
+			s := bustest.Stage(t, b, "s", c, h)
+			bustest.Start(t, b)
+			work := func() {
+				for pull {
+					l, err := s.TryReceive()
+					if err != nil {
+						break
+					}
+					if e := l.Envelope(); e.Key == "bad" && e.Attempt() == 1 {
+						require.NoError(t, l.Nack(nil))
+					} else {
+						require.NoError(t, l.Ack())
+					}
+				}
+				synctest.Wait()
+			}
+			for range 20 {
+				require.NoError(t, s.TryPublish(&bus.Envelope{Key: "bad"}))
+				work()
+			}
+			require.NoError(t, s.TryPublish(&bus.Envelope{Key: "good"}))
+			work()
+			require.Zero(t, a.asks[20].Waiting)
+			require.EqualValues(t, 1, readStage(s).Completed)
+			for range 21 { // each of them fails once and waits an hour
+				time.Sleep(2 * time.Hour)
+				work()
+				require.NoError(t, s.TryPublish(&bus.Envelope{Key: "good"}))
+				require.Zero(t, a.asks[len(a.asks)-1].Waiting)
+				work()
+			}
+			require.EqualValues(t, 42, bustest.RequireBalanced(t, b).Completed)
+		})
+	}
+}

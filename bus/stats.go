@@ -323,7 +323,7 @@ func (s *Stage) oldestLocked() (first int64) {
 		for i := range m.keyed.slots {
 			look(&m.keyed.slots[i].q)
 			for _, side := range m.keyed.slots[i].held {
-				look(side)
+				look(&side.fifo)
 			}
 		}
 	}
