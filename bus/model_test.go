@@ -329,11 +329,40 @@ func (r *run) step() {
 			c := p.Config()
 			require.NoError(r.t, p.Handle(r.handler(p.Name(), c)))
 		}
-	case op < 92:
+	case op < 91:
 		r.b.Pause(bus.Hold{For: time.Millisecond})
+	case op < 94:
+		r.shedding()
 	default:
 		r.settle()
 	}
+}
+
+// shedding throws the kill switch or tunes a shedder.
+func (r *run) shedding() {
+	if r.rnd.IntN(3) == 0 {
+		r.b.SetShedding(r.rnd.IntN(2) == 0)
+		return
+	}
+	var all []*shedder.Shedder
+	for _, s := range r.all {
+		if sh := s.Shedder(); sh != nil {
+			all = append(all, sh)
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	require.NoError(r.t, all[r.rnd.IntN(len(all))].Tune(func(c *shedder.Config) {
+		c.Mode = shedder.Mode(r.pick(0, 0, 1, 2))
+		c.Guards = shedder.Guards{FloorInFlight: r.pick(0, 0, 3), MaxShare: float64(r.pick(0, 0, 1)) / 2}
+		if r.rnd.IntN(3) == 0 {
+			c.Guards.Exempt = []int{r.rnd.IntN(2)}
+		}
+		if _, own := c.Policy.(*judge); own && r.rnd.IntN(2) == 0 {
+			c.Policy = waitsAtMost(r.pick(1, 3, 20))
+		}
+	}))
 }
 
 func (r *run) settle() {
