@@ -132,6 +132,14 @@ func (a *Adaptive) noise(n float64) float64 {
 	return a.k.noise * math.Sqrt(a.service.variation()/n)
 }
 
+// usual returns the service time to count waits in: mean while it is above the
+// long-term one by no more than the part that chance explains, and the further
+// above it is, the more of the long-term one.
+func (a *Adaptive) usual(mean, chance float64) float64 {
+	slow := a.service.slow
+	return min(mean, slow*max(2*(1+chance)-mean/slow, 1))
+}
+
 // bounds returns the standing and the burst bound for a service time and a
 // drain rate.
 //
@@ -139,9 +147,10 @@ func (a *Adaptive) noise(n float64) float64 {
 // waits is used to that, and a stage whose dependency got slow has no more time
 // than before.
 func (a *Adaptive) bounds(mean, drain float64) (low, high float64) {
-	usual := mean
+	usual, sure := mean, mean
 	if !a.frozen {
-		usual = min(mean, a.service.slow*(1+a.noise(a.window())))
+		chance := a.noise(a.window())
+		usual, sure = a.usual(mean, chance), a.usual(mean, 1.5*chance)
 	}
 	spread := clampTo((1+a.service.variation())/2, a.k.floorLeast, a.k.floorMost)
 	floor := float64(a.cfg.FloorJobs) * spread * idleShape(a.demand.ratio(a.k.prior))
@@ -149,6 +158,7 @@ func (a *Adaptive) bounds(mean, drain float64) (low, high float64) {
 	target := max(a.cfg.TargetFactor*usual, float64(a.cfg.MinTarget)) * drain
 	low = max(max(target, floor), max(2, a.workers/4))
 	high = max(a.cfg.BurstFactor*usual*drain, float64(a.cfg.BurstJobs)*usual/mean)
+	high *= sure / mean // no bursts on top of a service that got slow
 	high = max(max(high, 2*target), low)
 	if b := float64(a.cfg.Budget); b > 0 {
 		low = max(min(low, drain*b/4), 1)

@@ -28,6 +28,13 @@ const shapeTerm = 8
 // longTerm is by how much slower than the mean the long-term mean follows.
 const longTerm = 1000
 
+const (
+	// degraded is how much longer than in the long term services are that count
+	// for less in it, grudging times less: what got slow is not soon the usual.
+	degraded = 1.5
+	grudging = 8
+)
+
 // add tells of count completions with the given sums; window is how many
 // completions are remembered. A batch counts as if it came one by one.
 func (s *service) add(count int, sum, squares, window float64) {
@@ -51,7 +58,11 @@ func (s *service) add(count int, sum, squares, window float64) {
 	s.longSquares = s.longSquares*keep + squares
 	s.seen = int(min(float64(s.seen)+n, 1<<30))
 	s.slowN = min(s.slowN+n, window*longTerm)
-	s.slow += (sum/n - s.slow) * min(n/s.slowN, 1)
+	weight := min(n/s.slowN, 1)
+	if s.slowN > 4*window && s.mean() > degraded*s.slow {
+		weight /= grudging
+	}
+	s.slow += (sum/n - s.slow) * weight
 }
 
 // mean returns the mean service time in ns, at least 1.

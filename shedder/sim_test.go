@@ -255,12 +255,15 @@ func (r *simResult) used(s *sim) float64 {
 	return float64(r.work) / float64(s.until-s.from) / float64(s.workers)
 }
 
-func (r *simResult) p99() time.Duration {
+func (r *simResult) p99() time.Duration { return r.wait(99) }
+
+// wait is a percentile of the waits.
+func (r *simResult) wait(percent int) time.Duration {
 	if len(r.waits) == 0 {
 		return 0
 	}
 	slices.Sort(r.waits)
-	return r.waits[len(r.waits)*99/100]
+	return r.waits[len(r.waits)*percent/100]
 }
 
 // unit is ten service times and at least 10 ms.
