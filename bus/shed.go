@@ -211,7 +211,7 @@ func (s *Stage) describeLoad(a *asking, e *Envelope, own int32, r *shedder.Reque
 func (s *Stage) loadLocked() shedder.Load {
 	m := &s.mu
 	l := shedder.Load{
-		Waiting: s.startableLocked(), Busy: m.executed, Concurrency: m.cfg.Concurrency,
+		Waiting: s.startableLocked(), Busy: m.executed, Concurrency: s.bus.handlersAtMost(m.cfg.Concurrency),
 		Capacity: m.cfg.Capacity, Held: !s.runnableLocked(),
 	}
 	if m.pull != nil {
@@ -220,6 +220,18 @@ func (s *Stage) loadLocked() shedder.Load {
 	}
 	l.Ahead = l.Waiting
 	return l
+}
+
+// handlersAtMost is how many of n handlers the bus lets run at once.
+func (b *Bus) handlersAtMost(n int) int {
+	limit := b.cfg.MaxHandlers
+	if l := b.live.Load(); l != nil {
+		limit = l.maxHandlers
+	}
+	if limit > 0 {
+		return min(n, limit)
+	}
+	return n
 }
 
 // startableLocked is how many envelopes wait for nothing but an executor.

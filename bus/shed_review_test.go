@@ -457,3 +457,19 @@ func TestFollowersOfARetryDoNotCountAsWaiting(t *testing.T) {
 		})
 	}
 }
+
+// The bus's limit of handlers bounds what a stage can do, too.
+func TestShedderIsToldOfTheBusLimit(t *testing.T) {
+	bustest.Run(t, bus.Config{MaxHandlers: 4}, func(t *testing.T, b *bus.Bus) {
+		a := &asked{}
+		s := bustest.Stage(t, b, "s", bus.StageConfig{Shedder: shell(t, a), Concurrency: 64}, acknowledge)
+		bustest.Start(t, b)
+		for i, limit := range []int{4, 100, 2, 0} {
+			if i > 0 {
+				require.NoError(t, b.Tune(func(c *bus.Config) { c.MaxHandlers = limit }))
+			}
+			require.NoError(t, s.TryPublish(&bus.Envelope{}))
+			require.Equal(t, map[int]int{4: 4, 100: 64, 2: 2, 0: 64}[limit], a.asks[i].Concurrency)
+		}
+	})
+}
