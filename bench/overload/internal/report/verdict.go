@@ -89,7 +89,7 @@ func distance(g *gate.Gate, x, limit float64) string {
 	if g.Least {
 		d = -d
 	}
-	switch {
+	switch d += 0; { // not minus zero
 	case math.IsNaN(d):
 		return "–"
 	case d < 0:
