@@ -189,7 +189,7 @@ func (s *Stage) parkedFor(to *Stage) int {
 
 // allowedLocked returns how many of the first n envelopes of c may be started.
 // One may be started as long as fewer than the egress cap are parked for its
-// next stage; several need a place there each. With force it is at least one.
+// next stage; several need a place there each. With force it is one.
 func (s *Stage) allowedLocked(ex *executor, c *chunk, n int, force bool) int {
 	if n == 1 || force {
 		return s.allowedOne(ex, &c.Items[c.Rd], force)
@@ -241,7 +241,8 @@ func (s *Stage) reservePlace(ex *executor, to *Stage, n int) bool {
 	return true
 }
 
-// allowedOne says whether e may be started without a place held for it.
+// allowedOne says whether e may be started without a place held for it. With
+// force it may if it goes to a stage of the ring that is to be moved.
 func (s *Stage) allowedOne(ex *executor, e *Envelope, force bool) int {
 	if e.Slip.route == nil || len(s.mu.edges) == 0 {
 		return 1
@@ -254,7 +255,7 @@ func (s *Stage) allowedOne(ex *executor, e *Envelope, force bool) int {
 	if way == nil {
 		return 1
 	}
-	if s.overtakes(ex, to) || (!force && !way.openLocked()) {
+	if s.overtakes(ex, to) || ((!force || !s.inRingLocked(to)) && !way.openLocked()) {
 		s.blockedOn.Store(to)
 		return 0
 	}
@@ -361,66 +362,4 @@ func (s *Stage) markBlockedLocked() {
 			return
 		}
 	}
-}
-
-// inCycle says whether everything here waits for room in a next stage that,
-// over others, waits for room here.
-func (s *Stage) inCycle() bool {
-	for at, hops := s.blockedOn.Load(), len(s.bus.stagesNow()); at != nil && hops > 0; hops-- {
-		if at == s {
-			return true
-		}
-		at = at.blockedOn.Load()
-	}
-	return false
-}
-
-// mayExceedLocked says whether one envelope may be started although its next
-// stage has no room: its place goes to a hop that waits for it, or it is the
-// first one beyond.
-func (s *Stage) mayExceedLocked() bool {
-	to := s.blockedOn.Load()
-	return to != nil && s.mu.active == 0 &&
-		(s.mu.arrivals.Len() > 0 || (s.hopRoom() <= 0 && s.parkedFor(to) < s.mu.cfg.egressCap()))
-}
-
-// unjam moves one envelope in the cycle of full stages that s belongs to.
-func (s *Stage) unjam() {
-	at := s
-	for range s.bus.stagesNow() {
-		if at.moveBubble() {
-			return
-		}
-		if at = at.blockedOn.Load(); at == nil || at == s {
-			return
-		}
-	}
-}
-
-// moveBubble starts one envelope although its next stage has no room, which
-// makes room for one that comes and so lets a full cycle of stages move on.
-func (s *Stage) moveBubble() bool {
-	s.mu.Lock()
-	if !s.mayExceedLocked() || !s.runnableLocked() || !s.inCycle() || !s.bus.permits.acquire(s) {
-		s.mu.Unlock()
-		return false
-	}
-	return s.bubbleLocked()
-}
-
-// bubbleLocked starts that envelope, with a permit that is held. It unlocks
-// s.mu.
-func (s *Stage) bubbleLocked() bool {
-	s.roomAheadLocked() // look at everything again
-	ex := s.startLocked()
-	if !s.claimLocked(ex, s.bus.clock.Coarse(), true) {
-		s.blockedOn.Store(nil) // nothing here waits
-		s.retireLocked(ex)
-		ex.permit = false
-		s.unlockAndStartAfter(true)
-		return false
-	}
-	s.unlockAndStart()
-	go ex.loop()
-	return true
 }

@@ -331,8 +331,8 @@ func (s *Stage) oneTooManyLocked() bool {
 	m := &s.mu
 	rest := m.active - m.heldUp - 1
 	if rest < 1 || len(m.lanes) > 0 || m.keyed != nil || s.slow.Load() || m.batch < queue.Len ||
-		m.per > worthSharing || m.due.Len() > 0 {
-		return false
+		m.per > worthSharing || m.due.Len() > 0 || m.ready.n > rest {
+		return false // worthAnotherLocked would start it again at once
 	}
 	return s.queuedLocked() < m.batch*rest
 }
@@ -393,7 +393,8 @@ func (s *Stage) unlockAndStartAfter(permit bool) {
 	if notes != nil {
 		s.mu.notes = nil
 	}
-	odd := (s.mu.handler == nil || s.blockedOn.Load() != nil) && s.oddLocked(ex)
+	odd := (s.mu.handler == nil || s.blockedOn.Load() != nil || (s.mu.active == 0 && s.mu.arrivals.Len() > 0)) &&
+		s.oddLocked(ex)
 	if invariant.Enabled {
 		s.checkLocked()
 	}
@@ -429,13 +430,9 @@ func (s *Stage) serveWaitingLocked() {
 }
 
 // oddLocked says whether something has to be done that is seldom needed: the
-// queue has nobody to hand it to, or a cycle of full stages does not move.
+// queue has nobody to hand it to, or it may be part of a ring that stands still.
 func (s *Stage) oddLocked(ex *executor) bool {
 	return (s.mu.handler == nil && s.orphanedLocked()) || (ex == nil && s.jammedLocked())
-}
-
-func (s *Stage) jammedLocked() bool {
-	return s.mu.active == 0 && s.blockedOn.Load() != nil && s.inCycle()
 }
 
 // settleOdd does it.
@@ -462,9 +459,14 @@ func (s *Stage) granted() *Stage {
 		go ex.loop()
 		return nil
 	}
-	if s.runnableLocked() && s.mayExceedLocked() && s.inCycle() {
-		s.bubbleLocked() // unlocks
-		return nil
+	if s.jammedLocked() {
+		s.mu.Unlock()
+		ring := s.ring()
+		s.mu.Lock()
+		if len(ring) > 0 && s.mayExceedLocked() {
+			s.bubbleLocked(ring) // unlocks
+			return nil
+		}
 	}
 	next := s.bus.permits.release(s)
 	s.mu.Unlock()

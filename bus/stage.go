@@ -146,7 +146,8 @@ type stageMu struct {
 	waiters   waitList
 	room      chan struct{} // closed when there is room; nil while nobody waits for that
 	edges     []*edge
-	notes     []note // upstreams to tell that their parked hops entered
+	ring      []*Stage // the ring that a forced claim is to move, while it is being made
+	notes     []note   // upstreams to tell that their parked hops entered
 
 	delayed   int    // retries and later publishes that hold a token
 	postponed int    // of them: later publishes
