@@ -53,6 +53,7 @@ type Adaptive struct {
 
 	// what follows from them
 	each      float64 // ns a unit, 1/drain
+	span      float64 // ns of an epoch
 	deviation float64 // of the service time, in ns
 	service0  time.Duration
 
@@ -79,7 +80,7 @@ func NewAdaptive(c AdaptiveConfig) (*Adaptive, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	a := &Adaptive{cfg: c.withDefaults(), k: sweptConstants(), burst: 1, workers: 1, cap: math.Inf(1)}
+	a := &Adaptive{cfg: c.withDefaults(), k: sweptConstants(), burst: 1, workers: 1, cap: math.Inf(1), span: float64(time.Second)}
 	a.fair.size = a.cfg.Senders
 	return a, nil
 }

@@ -107,6 +107,7 @@ func (a *Adaptive) derive() {
 	if !a.warm || a.mean <= 0 || own <= 0 {
 		a.drain = 0
 		a.warm = false
+		a.span = float64(time.Second)
 		return
 	}
 	a.drain = a.workers / a.mean
@@ -117,6 +118,7 @@ func (a *Adaptive) derive() {
 	}
 	a.each = 1 / a.drain
 	a.low, a.high = a.bounds(a.mean, a.drain)
+	a.span = max(a.k.epochJobs, a.k.epochTargets*a.low) * a.each
 	a.trueLow = a.low
 	if a.frozen {
 		drain := a.workers / own
@@ -244,7 +246,7 @@ func (a *Adaptive) ask(r *Request, l *Load) *class {
 
 // turn begins a new epoch of the rate counters when it is time.
 func (a *Adaptive) turn() {
-	length := a.epochLength()
+	length := a.span
 	gone := float64(a.now - a.began)
 	switch {
 	case gone < length:
@@ -257,16 +259,9 @@ func (a *Adaptive) turn() {
 	}
 }
 
-func (a *Adaptive) epochLength() float64 {
-	if a.drain == 0 {
-		return float64(time.Second)
-	}
-	return max(a.k.epochJobs, a.k.epochTargets*a.low) / a.drain
-}
-
 // part is how much of the epoch under way has passed.
 func (a *Adaptive) part() float64 {
-	return clampTo(float64(a.now-a.began)/a.epochLength(), 0, 1)
+	return clampTo(float64(a.now-a.began)/a.span, 0, 1)
 }
 
 // classBound returns how many may wait ahead of work of class c: the burst bound
@@ -279,7 +274,7 @@ func (a *Adaptive) classBound(c *class, bound float64) (own float64, served bool
 		}
 		above += a.classes[i].asked.count(a.epoch, part)
 	}
-	whole := a.epochLength() * a.drain
+	whole := a.span * a.drain
 	above /= whole
 	if above+c.asked.count(a.epoch, part)/whole < servedLoad {
 		return min(a.high, a.cap), true
@@ -302,7 +297,7 @@ const (
 
 // closed says that a class above c was refused within the target.
 func (a *Adaptive) closed(c *class) bool {
-	hold := toDuration(a.low / a.drain)
+	hold := toDuration(a.low * a.each)
 	for i := range a.classes {
 		h := &a.classes[i]
 		if h == c {

@@ -40,7 +40,7 @@ func (f *fair) admit(a *Adaptive, name string, queue float64) (ok, modest bool) 
 	s := f.find(a, name)
 	s.asked.add(a.epoch)
 	f.total++
-	rate := s.asked.count(a.epoch, a.part()) / a.epochLength()
+	rate := s.asked.count(a.epoch, a.part()) / a.span
 	weight := 1.0
 	if rate > f.level {
 		weight = f.level / rate
