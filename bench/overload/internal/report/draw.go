@@ -93,6 +93,9 @@ func line(row law.Row, xs, ys []float64) plot.Line {
 }
 
 func describe(sc sim.Scale) string {
+	if sc.Workers == 1 {
+		return "1 worker, exponential service of mean " + spaced(sc.Service)
+	}
 	return fmt.Sprintf("%d workers, exponential service of mean %s", sc.Workers, spaced(sc.Service))
 }
 
