@@ -29,10 +29,10 @@ func (l *Leg) Takes(rounds int) time.Duration {
 // Legs returns all.
 func Legs() []Leg {
 	return []Leg{
-		{Name: "cpu", Title: "2 workers that compute for 1 ms, 0.5 to 2 times capacity", run: cpu, seconds: 16, once: 4},
-		{Name: "neighbour", Title: "16 workers that wait for 5 ms, at 0.3 of capacity beside 2 goroutines that compute all the time", run: neighbour, seconds: 13, once: 4},
-		{Name: "retune", Title: "workers that wait for 10 ms, 4 to 32 and back to 4 under 2 times the capacity of 32", run: retune, seconds: 6, once: 4},
-		{Name: "cost", Title: "what decisions cost", run: cost, seconds: 4, once: 1},
+		{Name: "cpu", Title: "2 workers that compute for 1 ms, 0.5 to 2 times capacity", run: cpu, seconds: 15, once: 3},
+		{Name: "neighbour", Title: "16 workers that wait for 5 ms, at 0.3 of capacity beside 2 goroutines that compute all the time", run: neighbour, seconds: 12.5, once: 3},
+		{Name: "retune", Title: "workers that wait for 10 ms, 4 to 32 and back to 4 under 2 times the capacity of 32", run: retune, seconds: 6, once: 3},
+		{Name: "cost", Title: "what decisions cost", run: cost, seconds: 1.5, once: 1},
 	}
 }
 
