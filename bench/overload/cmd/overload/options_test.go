@@ -30,8 +30,15 @@ func TestScopes(t *testing.T) {
 func TestWrongFlagsAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"--shape", "nope"}, {"--scale", "nope"}, {"--law", "nope"}, {"--seeds", "-1"}, {"--seeds", "101"},
-		{"--real", "--shape", "step"}, {"--real", "--rounds", "0"}, {"rest"}, {"--data", "/does/not/exist"},
+		{"--shape", "nope"},
+		{"--scale", "nope"},
+		{"--law", "nope"},
+		{"--seeds", "-1"},
+		{"--seeds", "101"},
+		{"--real", "--shape", "step"},
+		{"--real", "--rounds", "0"},
+		{"rest"},
+		{"--data", "/does/not/exist"},
 	} {
 		_, err := parse(args, io.Discard)
 		require.Error(t, err, "%v", args)
