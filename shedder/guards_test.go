@@ -1,6 +1,7 @@
 package shedder_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func TestGuardExempt(t *testing.T) {
 			require.Equal(t, 10.0, v.Limit, "the figures are those that the policy refused with")
 		}
 	}
-	for _, class := range []int{-1, 8, 1 << 40} {
+	for _, class := range []int{-1, 8, math.MaxInt} {
 		require.Equal(t, shedder.Refuse, s.Decide(&shedder.Request{Class: class}).Action)
 	}
 	st := s.State(0)
