@@ -44,7 +44,7 @@ func MeasureHandles(ctx context.Context, n int) (HandleMemory, error) {
 
 	producers := make([]*bus.Producer, n)
 	var m HandleMemory
-	before := heap()
+	before := steadyHeap()
 	for i := range producers {
 		producers[i] = st.Producer()
 	}
@@ -61,6 +61,21 @@ func MeasureHandles(ctx context.Context, n int) (HandleMemory, error) {
 	}
 	runtime.KeepAlive(producers) // they have to live until the second reading
 	return m, nil
+}
+
+// steadyHeap is heap once nothing of what was done before is given back any
+// more: cleanups run, and free, one collection after the other.
+func steadyHeap() float64 {
+	last := heap()
+	for range 20 {
+		runtime.Gosched()
+		now := heap()
+		if now >= last {
+			break
+		}
+		last = now
+	}
+	return last
 }
 
 // heap is the bytes of live objects.
