@@ -94,7 +94,7 @@ type Stage struct {
 	// entering counts publishers that try to get the lock.
 	entering atomic.Int32
 
-	_ [56]byte
+	_ [88]byte
 
 	// free is the number of free places: the capacity less what holds a token.
 	// Taken by anyone; given back with mu held, so that those who wait come
