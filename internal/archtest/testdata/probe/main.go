@@ -17,6 +17,7 @@ func main() {
 	for range 50 {
 		time.Sleep(2 * time.Millisecond)
 		if n := runtime.Stack(stacks, true); strings.Contains(string(stacks[:n]), "os/signal.loop") {
+			time.Sleep(200 * time.Millisecond) // the signals are asked for one by one after that
 			break
 		}
 	}
