@@ -224,11 +224,7 @@ func (s *Stage) loadLocked() shedder.Load {
 
 // handlersAtMost is how many of n handlers the bus lets run at once.
 func (b *Bus) handlersAtMost(n int) int {
-	limit := b.cfg.MaxHandlers
-	if l := b.live.Load(); l != nil {
-		limit = l.maxHandlers
-	}
-	if limit > 0 {
+	if limit := b.maxHandlers(); limit > 0 {
 		return min(n, limit)
 	}
 	return n
@@ -276,7 +272,7 @@ func (s *Stage) guessTime() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	each := s.mu.svc.Mean()
-	turns := 1 + float64(s.startableLocked())/float64(s.mu.cfg.Concurrency)
+	turns := 1 + float64(s.startableLocked())/float64(s.bus.handlersAtMost(s.mu.cfg.Concurrency))
 	return time.Duration(min(float64(each)*turns, float64(maxDuration)))
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // Policy is an admission law: a sequential core. It is called by one goroutine
-// at a time, must not block, and takes all times from its arguments: they are
+// at a time, must neither block nor call runtime.Goexit, and takes all times from its arguments: they are
 // on one monotonic clock of the caller's, and may stand still but never mean
 // anything when they go back. [Passive] is a base for policies that need no
 // feedback.
