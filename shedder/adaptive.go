@@ -54,6 +54,9 @@ type Adaptive struct {
 	// what follows from them
 	each      float64 // ns a unit, 1/drain
 	span      float64 // ns of an epoch
+	whole     float64 // units in an epoch
+	perSpan   float64 // 1/span
+	perWhole  float64 // 1/whole
 	deviation float64 // of the service time, in ns
 	service0  time.Duration
 
@@ -80,7 +83,7 @@ func NewAdaptive(c AdaptiveConfig) (*Adaptive, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	a := &Adaptive{cfg: c.withDefaults(), k: sweptConstants(), burst: 1, workers: 1, cap: math.Inf(1), span: float64(time.Second)}
+	a := &Adaptive{cfg: c.withDefaults(), k: sweptConstants(), burst: 1, workers: 1, cap: math.Inf(1), span: float64(time.Second), perSpan: 1e-9}
 	a.fair.size = a.cfg.Senders
 	return a, nil
 }
@@ -107,27 +110,32 @@ func (a *Adaptive) Config() AdaptiveConfig { return a.cfg }
 //
 // hot: 0 allocs
 func (a *Adaptive) Admit(r *Request) (v Verdict) {
-	l := r.Load
-	contain(&l)
-	a.advance(r.Now, &l)
-	if r.Guards != nil || a.guarded {
+	if !a.plain(r, &v) {
+		a.admit(r, &v)
+	}
+	return v
+}
+
+// admit decides about any request, into a verdict that is zero.
+func (a *Adaptive) admit(r *Request, v *Verdict) {
+	l := a.advance(r.Now, &r.Load)
+	if a.guarded || r.Guards.measured() {
 		a.guard(r.Guards)
 	}
 	if l.Held {
 		a.demand.last = max(a.demand.last, a.now)
 		v.Service = a.service0
-		return v
+		return
 	}
-	c := a.ask(r, &l)
+	c := a.ask(r, l)
 	if !a.warm {
-		a.cold(r, &v)
+		a.cold(r, v)
 	} else {
-		a.judge(r, &l, c, &v)
+		a.judge(r, l, c, v)
 	}
 	if c != nil && v.Action != Refuse {
 		c.tokens = max(c.tokens-1, -mostDebt)
 	}
-	return v
 }
 
 // judge decides about work of class c, which is nil without classes.
@@ -159,6 +167,7 @@ func (a *Adaptive) decide(r *Request, l *Load, c *class, v *Verdict, queue, ahea
 	if c != nil {
 		own, served = a.classBound(c, bound)
 	}
+	a.fair.latest = nil
 	if r.Sender != "" && a.shed {
 		var ok bool
 		if room, ok = a.share(r, v, bound, queue, served); !ok {
@@ -180,7 +189,7 @@ func (a *Adaptive) decide(r *Request, l *Load, c *class, v *Verdict, queue, ahea
 		v.pushOut(bound, queue)
 	case queue < own:
 	default:
-		a.turnAway(r, v, a.rule(queue), bound, queue)
+		a.turnAway(v, a.rule(queue), bound, queue)
 	}
 }
 
@@ -216,7 +225,7 @@ func (a *Adaptive) classFull(r *Request, l *Load, c *class, v *Verdict, own, ahe
 		v.pushOut(own, ahead)
 		return
 	}
-	a.turnAway(r, v, a.rule(ahead), own, ahead)
+	a.turnAway(v, a.rule(ahead), own, ahead)
 }
 
 func (v *Verdict) pushOut(limit, value float64) {
@@ -225,10 +234,8 @@ func (v *Verdict) pushOut(limit, value float64) {
 }
 
 // turnAway refuses what the fairness has let pass.
-func (a *Adaptive) turnAway(r *Request, v *Verdict, rule Rule, limit, value float64) {
-	if r.Sender != "" {
-		a.fair.undo(r.Sender)
-	}
+func (a *Adaptive) turnAway(v *Verdict, rule Rule, limit, value float64) {
+	a.fair.undoLatest()
 	a.refuse(v, rule, limit, value)
 }
 
@@ -325,9 +332,7 @@ func (a *Adaptive) Done(d *Done) {
 	if d.N <= 0 {
 		return
 	}
-	l := d.Load
-	contain(&l)
-	a.advance(d.Now, &l)
+	l := a.advance(d.Now, &d.Load)
 	a.ended = a.now
 	most := math.Inf(1)
 	if a.drain > 0 {
@@ -335,7 +340,7 @@ func (a *Adaptive) Done(d *Done) {
 	}
 	a.service.add(d.N, float64(d.Service), d.Squares, a.window())
 	a.leaving.add(a.now, d.N, l.Waiting, a.satWindow(), most)
-	if d.Guards != nil || a.guarded {
+	if a.guarded || d.Guards.measured() {
 		a.guard(d.Guards)
 	}
 	a.derive()
@@ -375,11 +380,15 @@ func quantise(d time.Duration) time.Duration {
 	return 1 << min(bits.Len64(uint64(d-1)), 62)
 }
 
-// contain makes counts out of whatever was given.
-func contain(l *Load) {
-	l.Waiting = max(l.Waiting, 0)
-	l.Ahead = min(max(l.Ahead, 0), l.Waiting)
-	l.Inbound = max(l.Inbound, 0)
-	l.Busy = max(l.Busy, 0)
-	l.Concurrency = max(l.Concurrency, 1)
+// take sets l to what was given, made counts. Field by field: a copy in larger
+// pieces has to wait for the stores that made its source.
+func (l *Load) take(from *Load) {
+	l.Waiting = max(from.Waiting, 0)
+	l.Ahead = min(max(from.Ahead, 0), l.Waiting)
+	l.Evictable = from.Evictable
+	l.Inbound = max(from.Inbound, 0)
+	l.Busy = max(from.Busy, 0)
+	l.Concurrency = max(from.Concurrency, 1)
+	l.Capacity = from.Capacity
+	l.Held = from.Held
 }

@@ -19,8 +19,8 @@ func (a *Adaptive) satWindow() float64 {
 }
 
 // advance moves the time on, takes a changed concurrency over, and closes
-// intervals that are over.
-func (a *Adaptive) advance(now time.Duration, l *Load) {
+// intervals that are over. It returns what is in hand, which is a.load.
+func (a *Adaptive) advance(now time.Duration, given *Load) *Load {
 	switch {
 	case now < a.now && a.now-now <= crossing:
 		now = a.now
@@ -33,7 +33,8 @@ func (a *Adaptive) advance(now time.Duration, l *Load) {
 		quiet = now - a.ends
 	}
 	a.now = now
-	a.load = *l
+	l := &a.load
+	l.take(given)
 	if w := float64(l.Concurrency); w != a.workers {
 		a.workers = w
 		a.leaving.reset()
@@ -50,6 +51,7 @@ func (a *Adaptive) advance(now time.Duration, l *Load) {
 	case now >= a.ends:
 		a.interval(l, quiet)
 	}
+	return l
 }
 
 // crossing is how far a time goes back because calls of several goroutines
@@ -107,7 +109,7 @@ func (a *Adaptive) derive() {
 	if !a.warm || a.mean <= 0 || own <= 0 {
 		a.drain = 0
 		a.warm = false
-		a.span = float64(time.Second)
+		a.span, a.perSpan = float64(time.Second), 1e-9
 		return
 	}
 	a.drain = a.workers / a.mean
@@ -118,7 +120,9 @@ func (a *Adaptive) derive() {
 	}
 	a.each = 1 / a.drain
 	a.low, a.high = a.bounds(a.mean, a.drain)
-	a.span = max(a.k.epochJobs, a.k.epochTargets*a.low) * a.each
+	a.whole = max(a.k.epochJobs, a.k.epochTargets*a.low)
+	a.span = a.whole * a.each
+	a.perSpan, a.perWhole = 1/a.span, 1/a.whole
 	a.trueLow = a.low
 	if a.frozen {
 		drain := a.workers / own
@@ -224,11 +228,8 @@ type class struct {
 // ask counts a request and returns its class, or nil without classes.
 func (a *Adaptive) ask(r *Request, l *Load) *class {
 	a.demand.ask(a.now, a.drain, a.k.demandJobs)
-	if l.Waiting == 0 && l.Busy < l.Concurrency && l.Inbound == 0 {
-		a.demand.idle()
-		if a.demand.asked <= a.demand.done {
-			a.burst += (1 - a.burst) * a.k.regainIdle
-		}
+	if l.Waiting == 0 && l.Busy < l.Concurrency {
+		a.spare(l)
 	}
 	if r.Classes <= 1 && r.Sender == "" {
 		return nil
@@ -242,6 +243,17 @@ func (a *Adaptive) ask(r *Request, l *Load) *class {
 	c.share = clampTo(r.Share, 0, 1)
 	a.fill(c)
 	return c
+}
+
+// spare tells that a worker has nothing to do.
+func (a *Adaptive) spare(l *Load) {
+	if l.Inbound > 0 {
+		return
+	}
+	a.demand.idle()
+	if a.demand.asked <= a.demand.done {
+		a.burst += (1 - a.burst) * a.k.regainIdle
+	}
 }
 
 // turn begins a new epoch of the rate counters when it is time.
@@ -261,7 +273,7 @@ func (a *Adaptive) turn() {
 
 // part is how much of the epoch under way has passed.
 func (a *Adaptive) part() float64 {
-	return clampTo(float64(a.now-a.began)/a.span, 0, 1)
+	return clampTo(float64(a.now-a.began)*a.perSpan, 0, 1)
 }
 
 // classBound returns how many may wait ahead of work of class c: the burst bound
@@ -274,12 +286,10 @@ func (a *Adaptive) classBound(c *class, bound float64) (own float64, served bool
 		}
 		above += a.classes[i].asked.count(a.epoch, part)
 	}
-	whole := a.span * a.drain
-	above /= whole
-	if above+c.asked.count(a.epoch, part)/whole < servedLoad {
+	if above+c.asked.count(a.epoch, part) < servedLoad*a.whole {
 		return min(a.high, a.cap), true
 	}
-	left := 1 - above
+	left := 1 - above*a.perWhole
 	if left < leastLeft {
 		return 0, false
 	}

@@ -1,6 +1,9 @@
 package shedder
 
-import "fmt"
+import (
+	"fmt"
+	"reflect"
+)
 
 // CheckSlots returns what is wrong with the lists of the slots, for tests.
 func (s *Shedder) CheckSlots() error {
@@ -55,4 +58,22 @@ func (s *Shedder) CheckSlots() error {
 		}
 	}
 	return nil
+}
+
+// AdmitAny is Admit without its short way.
+func (a *Adaptive) AdmitAny(r *Request) (v Verdict) {
+	a.admit(r, &v)
+	return v
+}
+
+// AdmitPlain is Admit by its short way only; false means that it does not decide.
+func (a *Adaptive) AdmitPlain(r *Request) (v Verdict, ok bool) {
+	ok = a.plain(r, &v)
+	return v, ok
+}
+
+// Same says that a and b know the same.
+func (a *Adaptive) Same(b *Adaptive) bool {
+	a.fair.latest, b.fair.latest = nil, nil
+	return reflect.DeepEqual(a, b)
 }

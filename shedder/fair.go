@@ -20,6 +20,7 @@ type fair struct {
 	total  float64
 	from   float64 // ns
 	on     bool
+	latest *sender // of senders: that of the request under way, if admit was asked about it
 }
 
 type sender struct {
@@ -38,9 +39,10 @@ func (f *fair) admit(a *Adaptive, name string, queue float64) (ok, modest bool) 
 		f.start(a)
 	}
 	s := f.find(a, name)
+	f.latest = s
 	s.asked.add(a.epoch)
 	f.total++
-	rate := s.asked.count(a.epoch, a.part()) / a.span
+	rate := s.asked.count(a.epoch, a.part()) * a.perSpan
 	weight := 1.0
 	if rate > f.level {
 		weight = f.level / rate
@@ -77,7 +79,7 @@ const (
 func (f *fair) start(a *Adaptive) {
 	f.on = true
 	clear(f.index)
-	f.senders = f.senders[:0]
+	f.senders, f.latest = f.senders[:0], nil
 	f.level = a.drain
 	f.passed, f.total, f.from = 0, 0, float64(a.now)
 }
@@ -139,6 +141,13 @@ func (f *fair) sweep(epoch uint32) {
 func (f *fair) undo(name string) {
 	if i, ok := f.index[name]; ok && f.on && i < len(f.senders) {
 		s := &f.senders[i]
+		s.credit = min(s.credit+1, mostCredit)
+	}
+}
+
+// undoLatest is undo for the request under way, if admit was asked about it.
+func (f *fair) undoLatest() {
+	if s := f.latest; s != nil {
 		s.credit = min(s.credit+1, mostCredit)
 	}
 }

@@ -29,6 +29,9 @@ type Guards struct {
 	Exempt []int
 }
 
+// measured says that g changes what a policy measures. g may be nil.
+func (g *Guards) measured() bool { return g != nil && (g.Baseline > 0 || g.MaxTarget > 0) }
+
 // shareSpan is over how many requests MaxShare evens out.
 const shareSpan = 100
 

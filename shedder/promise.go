@@ -76,12 +76,12 @@ func (s *Shedder) settle(p Promise, now time.Duration, failed, drop bool) {
 // gatherMost is the most that is told at once, and a part of the unit of time
 // what is kept back for no longer: a policy computes much when it is told.
 const (
-	gatherMost = 8
+	gatherMost = 32
 	gatherPart = 64
 )
 
 // gatherLocked adds a unit that has ended to those that the policy is told of
-// next. The adaptive law is told in lots of as many as there are places.
+// next. The adaptive law is told in lots.
 func (s *Shedder) gatherLocked(now, service, wait time.Duration, failed bool) {
 	d := &s.mu.done
 	if d.N == 0 {
@@ -97,7 +97,7 @@ func (s *Shedder) gatherLocked(now, service, wait time.Duration, failed bool) {
 	d.Service += service
 	d.Squares += float64(service) * float64(service)
 	d.Shortest, d.Longest, d.Wait = min(d.Shortest, service), max(d.Longest, service), min(d.Wait, wait)
-	if s.mu.adaptive == nil || d.N >= s.mu.cfg.Concurrency || d.N >= gatherMost || s.keptLongLocked(now) {
+	if s.mu.adaptive == nil || d.N >= gatherMost || s.keptLongLocked(now) {
 		s.tellGatheredLocked()
 	}
 }

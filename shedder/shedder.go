@@ -118,7 +118,11 @@ func (s *Shedder) Decide(r *Request) (v Verdict) {
 func (s *Shedder) decideLocked(r *Request, v *Verdict) {
 	m := &s.mu
 	r.Guards = m.guards
-	r.asked = s.ask(r, v)
+	if a := m.adaptive; a != nil && a.plain(r, v) {
+		r.asked = true
+	} else {
+		r.asked = s.ask(r, v)
+	}
 	m.asked++
 	switch {
 	case !r.asked:
@@ -192,7 +196,11 @@ func (s *Shedder) overloadedAt(now time.Duration) {
 func (s *Shedder) ask(r *Request, v *Verdict) (ok bool) {
 	defer s.contain()
 	s.mu.asking = true
-	*v = s.mu.policy.Admit(r)
+	if a := s.mu.adaptive; a != nil { // straight into v: a verdict is large
+		a.admit(r, v)
+	} else {
+		*v = s.mu.policy.Admit(r)
+	}
 	s.mu.asking = false
 	return true
 }
