@@ -1,0 +1,36 @@
+package credit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sedabus/seda/credit"
+)
+
+// TestAllocs_WantNextGrantAheadSpendReturnHoldKeepReleaseUseSetUsedExpire: the
+// ledger needs no memory once it knows its accounts.
+func TestAllocs_WantNextGrantAheadSpendReturnHoldKeepReleaseUseSetUsedExpire(t *testing.T) {
+	l := newLedger(t, credit.Config{Window: 64, Classes: make([]credit.Class, 2)})
+	a, b := open(t, l, credit.AccountConfig{}), open(t, l, credit.AccountConfig{Class: 1})
+	now := time.Duration(0)
+	got := testing.AllocsPerRun(1000, func() {
+		now += 10 * time.Millisecond
+		l.Want(a, 2)
+		l.Want(b, 1)
+		for c := l.Next(); c != nil && l.Free() >= 20; c = l.Next() {
+			l.Grant(c, c.Wanted()+l.Ahead(c, 8), now)
+		}
+		l.Hold(a, 1)
+		l.Keep(a, now)
+		l.Spend(a, 1)
+		l.Return(a, 1)
+		l.Spend(b, 3)
+		l.Release(1)
+		l.Use(1)
+		l.SetUsed(0)
+		l.Expire(now, nil)
+	})
+	if got != 0 {
+		t.Fatalf("%v allocations, want 0", got)
+	}
+}
