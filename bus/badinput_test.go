@@ -59,7 +59,7 @@ var badSettings = map[string]struct {
 	"hop timeout":     {bus.StageConfig{HopTimeout: -time.Second}, []string{"HopTimeout", "-1s"}},
 	"huge timeout":    {bus.StageConfig{HandlerTimeout: math.MaxInt64}, []string{"HandlerTimeout"}},
 	"delivery":        {bus.StageConfig{Delivery: 9}, []string{"Delivery", "9", "pub/sub"}},
-	"full":            {bus.StageConfig{Full: 200}, []string{"Full", "200", "drop-oldest"}},
+	"full":            {bus.StageConfig{Full: 200}, []string{"Full", "200", "credit"}},
 	"order":           {bus.StageConfig{Order: 3}, []string{"Order", "3"}},
 	"no handler":      {bus.StageConfig{NoHandler: 3}, []string{"NoHandler", "3"}},
 	"factor NaN":      {bus.StageConfig{Retry: retry.Policy{Kind: retry.Exponential, Factor: math.NaN()}}, []string{"Retry", "Factor", "NaN"}},

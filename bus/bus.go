@@ -21,15 +21,17 @@ import (
 // Bus owns stages, their life cycle and the account. Make one with New. All
 // methods are safe for concurrent use.
 type Bus struct {
-	cfg     Config // as given to New
-	clock   *clock.Clock
-	epoch   int64           // Unix nanoseconds at the clock's origin
-	root    context.Context //nolint:containedctx // the root of the handlers' contexts, cancelled by Close
-	cancel  context.CancelCauseFunc
-	chunks  *sync.Pool
-	arrs    *sync.Pool
-	waiters *sync.Pool
-	askings *sync.Pool
+	cfg       Config // as given to New
+	clock     *clock.Clock
+	epoch     int64           // Unix nanoseconds at the clock's origin
+	root      context.Context //nolint:containedctx // the root of the handlers' contexts, cancelled by Close
+	cancel    context.CancelCauseFunc
+	chunks    *sync.Pool
+	arrs      *sync.Pool
+	waiters   *sync.Pool
+	askings   *sync.Pool
+	clogs     atomic.Int32  // edges that are clogged, see credit_path.go
+	edgesMade atomic.Uint32 // between stages, so far
 
 	ids      atomic.Uint64
 	phase    atomic.Int32
@@ -113,7 +115,11 @@ func (b *Bus) Name() string { return b.cfg.Name }
 // are ErrInvalid, all faults at once. During and after a shutdown it is
 // ErrClosed. A stage lives as long as its bus.
 func (b *Bus) Stage(name string, c StageConfig) (*Stage, error) {
-	return b.register(name, c)
+	s, err := b.register(name, c)
+	if err == nil {
+		s.tellClamped()
+	}
+	return s, err
 }
 
 func (b *Bus) register(name string, c StageConfig) (*Stage, error) {
@@ -207,7 +213,7 @@ func (b *Bus) newStage(name string, c StageConfig, index int) (*Stage, error) {
 	s.laneless.Store(c.Full == DropOldest || s.shed != nil)
 	s.idle.Store(true)
 	s.slow.Store(true) // until it is known to be fast
-	s.info.Store(&stageInfo{full: c.Full, capacity: c.Capacity})
+	s.info.Store(&stageInfo{full: c.Full, capacity: c.Capacity, concurrency: c.Concurrency})
 	if c.Order != Unordered {
 		m.keyed = newKeyed(c.Order)
 	}
@@ -220,6 +226,7 @@ func (b *Bus) newStage(name string, c StageConfig, index int) (*Stage, error) {
 	if c.Pull {
 		m.pull = newPullState()
 	}
+	s.tuneCreditLocked() // nobody else knows it yet
 	s.gates.Store(uint32(b.gatesFor(&c)))
 	return s, nil
 }

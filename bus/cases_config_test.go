@@ -137,6 +137,7 @@ func TestB071_ZeroMeansTheDefault(t *testing.T) {
 	require.Equal(t, bus.StageConfig{
 		Capacity: 1024, Concurrency: 1, HopTimeout: 5 * time.Second, MaxWaiters: 10_000,
 		Retry: retry.Policy{MaxAttempts: 1, Budget: 0.1}, Classes: c.Classes,
+		Credit: bus.CreditConfig{TargetFactor: 2, Exclusive: 2, Lease: time.Second},
 	}, c)
 	require.Empty(t, c.Classes)
 	pull := addStage(t, b, "pull", bus.StageConfig{Pull: true, Capacity: 7}, nil).Config()

@@ -24,6 +24,9 @@ func (s *Stage) checkLocked() {
 	if m.keyed != nil {
 		m.keyed.check(s.name)
 	}
+	if m.desk != nil {
+		m.desk.check()
+	}
 	invariant.Check(c.end[1].total() <= c.copies, "stage %q: more copies ended than were made", s.name)
 	invariant.Check(s.free.Load() <= int64(m.cfg.Capacity),
 		"stage %q: %d places free of %d: one was given back twice", s.name, s.free.Load(), m.cfg.Capacity)

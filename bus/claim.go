@@ -134,6 +134,9 @@ func (s *Stage) finishLocked(ex *executor, now int64) {
 	if s.shed != nil && ex.working && ex.tally.delivered > 0 && !faults.On(faults.EndsUntold) {
 		ex.feedLocked(now)
 	}
+	if m.desk != nil && ex.working && ex.tally.delivered > 0 {
+		s.sizeWindowLocked(ex, now)
+	}
 	ex.tally = tally{}
 	if !ex.working {
 		return
@@ -349,10 +352,11 @@ func (s *Stage) startClaimLocked(ex *executor, now int64) {
 	}
 	m.executed++
 	m.maxInFlight = max(m.maxInFlight, m.executed)
-	if ex.single {
-		ex.released = 1
-	} else {
+	ex.keeps = m.desk != nil && m.topic == nil // a credit is spent until its work has left
+	if !ex.single {
 		m.claimed += ex.size
+	} else if !ex.keeps {
+		ex.released = 1
 	}
 	// A single envelope keeps nothing else only where the stage is known to be
 	// slow and no slot is claimed with it.
@@ -360,7 +364,7 @@ func (s *Stage) startClaimLocked(ex *executor, now int64) {
 		s.bus.watch()
 	}
 	ex.claim.Store(claimOf(c.Rd, c.Rd, c.N))
-	if ex.single {
+	if ex.single && !ex.keeps {
 		s.releaseLocked(1)
 	}
 }
@@ -382,6 +386,9 @@ func (s *Stage) helpLocked() {
 		if n := started - ex.counted; n > 0 {
 			ex.counted = started
 			s.mu.claimed -= n
+		}
+		if ex.keeps {
+			started = ex.size - (claimLim(w) - claimSettled(w))
 		}
 		if n := started - ex.released; n > 0 {
 			ex.released = started

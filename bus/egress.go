@@ -2,14 +2,16 @@ package bus
 
 import "sync/atomic"
 
-// edge is what a stage knows of one next stage. Stage.mu guards it, but for
-// want.
+// edge is what a stage knows of one next stage. Stage.mu guards it, but for the
+// atomics.
 type edge struct {
 	from, to *Stage
 	starting int         // claims of one that may park there
 	parked   int         // own envelopes that wait for room there
 	held     fifo        // envelopes set aside until there is room
 	want     atomic.Bool // from waits to be told of room
+	line     clog        // publishes that wait until less waits here
+	clogged  atomic.Bool // they have to
 }
 
 // reservations are places of next stages that an executor holds for the
@@ -72,6 +74,10 @@ func (r *reservations) giveBack() {
 // takePlaces takes up to n free places, without a lock.
 func (s *Stage) takePlaces(n int) int { return s.takeLeaving(0, 1, n) }
 
+// takeForCopies is takePlaces for copies of a pub/sub stage, which stop at the
+// window of a stage with Credit.
+func (s *Stage) takeForCopies(n int) int { return s.takeLeaving(s.beyond.Load(), 1, n) }
+
 // takeAtLeast takes up to n free places, or none if there are fewer than least.
 func (s *Stage) takeAtLeast(least, n int) int { return s.takeLeaving(0, least, n) }
 
@@ -122,6 +128,7 @@ func (s *Stage) edgeLocked(to *Stage) *edge {
 	e := &edge{from: s, to: to}
 	s.mu.edges = append(s.mu.edges, e)
 	to.upstream.add(e)
+	s.bus.edgesMade.Add(1)
 	return e
 }
 
@@ -304,10 +311,12 @@ func (s *Stage) setAsideLocked(q *fifo) {
 	}
 	if n == c.Size() {
 		held.Append(&s.mu.pool, q.TakeHead())
+		s.edgeLocked(to).feelLocked()
 		return
 	}
 	held.PushRange(&s.mu.pool, c, c.Rd, c.Rd+n)
 	q.Skip(&s.mu.pool, n)
+	s.edgeLocked(to).feelLocked()
 }
 
 // readyLocked says whether something that e holds may be started.
@@ -337,6 +346,7 @@ func (s *Stage) claimHeldLocked(ex *executor, force bool) bool {
 		ex.fromHeld = false
 		if n > 0 {
 			s.claimHead(ex, &e.held, n)
+			e.feelLocked()
 			return true
 		}
 	}

@@ -79,9 +79,9 @@ type RejectedError struct {
 	Reason          reason.Reason // why
 	Policy          FullPolicy    // the stage's full policy
 	Capacity, Depth int           // of the stage; 0 if it does not exist
-	At              string        // shed: the stage whose shedder refused; Stage itself, or a later one of the slip
+	At              string        // shed, no_credit: the stage that refused; Stage itself, or a later one of the slip
 	Rule            shedder.Rule  // shed: which of its rules decided
-	Limit, Value    float64       // shed: the limit that decided and the value it was compared with
+	Limit, Value    float64       // shed: the limit that decided and the value it was compared with; no_credit: the window and the credits out
 	RetryAfter      time.Duration // a hint: when to try again; 0 is unknown
 	Cause           error         // a further error that errors.Is matches, such as the context's; may be nil
 }
@@ -93,6 +93,12 @@ func (e *RejectedError) Error() string {
 	switch e.Reason {
 	case reason.Full, reason.Newest:
 		fmt.Fprintf(&b, ": depth %d of capacity %d, full policy %s; raise Capacity or Concurrency, or publish less", e.Depth, e.Capacity, e.Policy)
+	case reason.NoCredit:
+		if e.Rule != shedder.RuleNone {
+			e.describeShed(&b)
+		} else {
+			e.describeCredit(&b)
+		}
 	case reason.Shed, reason.ShedDeadline, reason.Rate:
 		e.describeShed(&b)
 	case reason.NoStage:
@@ -118,6 +124,16 @@ func (e *RejectedError) Error() string {
 		fmt.Fprintf(&b, ": %v", e.Cause)
 	}
 	return b.String()
+}
+
+// describeCredit says whose credits are missing and what to do.
+func (e *RejectedError) describeCredit(b *strings.Builder) {
+	if e.At != "" && e.At != e.Stage {
+		fmt.Fprintf(b, ": too much waits for stage %q on its way", e.At)
+	} else {
+		fmt.Fprintf(b, ": %.0f of the window of %.0f credits are out", e.Value, e.Limit)
+	}
+	b.WriteString("; wait with Publish or Producer.Acquire, or raise Concurrency, see Stage.ReadCredit")
 }
 
 // describeShed says which rule of which stage decided, against what, and what

@@ -45,6 +45,7 @@ type executor struct {
 	redo     bool  // handle the current envelope once more
 	ended    bool  // the work loop came to its end
 	single   bool  // the claim is of one envelope
+	keeps    bool  // the places of the claim are given back when its envelopes have left
 	key      string
 	slot     *keySlot      // the key slot that the claim owns, or nil
 	holding  bool          // the claim holds key in its slot
@@ -203,6 +204,9 @@ func (ex *executor) next() bool {
 	if !ok {
 		s.retireLocked(ex)
 		s.markBlockedLocked()
+		if s.mu.desk != nil {
+			s.starvedLocked(now)
+		}
 	}
 	if !ok && ex.resv.n > 0 {
 		ex.resv.n = 0 // a failed claim holds no place
@@ -416,7 +420,7 @@ func (s *Stage) unlockAndStartAfter(permit bool) {
 // serveWaitingLocked serves those who wait for room: places may come back by
 // ways that serve nobody.
 func (s *Stage) serveWaitingLocked() {
-	if s.mu.waiters.n > 0 && s.free.Load() > 0 {
+	if s.mu.waiters.n > 0 && s.free.Load() > s.mu.shut {
 		if s.worthWakingLocked() {
 			s.feedWaitersLocked()
 		} else if s.slow.Load() {

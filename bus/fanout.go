@@ -50,7 +50,7 @@ func (s *Stage) topicRoomLocked(n int) int {
 			continue
 		}
 		lot := to.lotFor(n)
-		free := int(to.free.Load())
+		free := int(to.free.Load() - to.beyond.Load())
 		if free < lot && s.edgeLocked(to).wantRoom(lot) {
 			s.mu.topic.held = true
 			return 0
@@ -205,7 +205,7 @@ func (s *Stage) arriveCopies(g *group, sub int, c *chunk) *chunk {
 		return c
 	}
 	if m.keyed == nil && m.classes == nil && m.arrivals.Len() == 0 {
-		got := s.takePlaces(n)
+		got := s.takeForCopies(n)
 		if got == n {
 			m.count.entered += uint64(n)
 			m.count.copies += uint64(n)
@@ -228,7 +228,7 @@ func (s *Stage) enterCopies(g *group, sub int, c *chunk) *chunk {
 	parked, i := 0, 0
 	for ; i < c.N; i++ {
 		e := &c.Items[i]
-		if m.arrivals.Len() == 0 && s.takePlaces(1) == 1 {
+		if m.arrivals.Len() == 0 && s.takeForCopies(1) == 1 {
 			m.count.entered++
 			m.count.copies++
 			s.enqueueLocked(e)

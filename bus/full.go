@@ -17,8 +17,12 @@ import (
 type waiter struct {
 	env        Envelope
 	par        *parent
-	reserve    bool // wants the place only: the journal is asked next
-	inside     bool // publishes from inside a handler: the end of admission does not concern it
+	reserve    bool     // wants the place only: the journal is asked next
+	want       int      // credits to be held in hand, for Producer.Acquire; else 0
+	acct       *account // in a stage with Credit: whose turn it waits for
+	turn       turnLink // in its line
+	since      int64    // bus clock, when it began to wait
+	inside     bool     // publishes from inside a handler: the end of admission does not concern it
 	ready      chan reason.Reason
 	next, prev *waiter
 	queued     bool
@@ -69,7 +73,7 @@ func (s *Stage) enterFull(ctx context.Context, e *Envelope, par *parent, now int
 		return s.refuse(reason.Closed, nil)
 	}
 	s.helpLocked() // leases and claims may hold places that nobody uses
-	if s.takeFreeLocked() {
+	if s.takeOneLocked(e, par) {
 		s.admitLocked(e, par, now)
 		s.unlockAndStart()
 		return nil
@@ -91,14 +95,23 @@ func (s *Stage) enterFull(ctx context.Context, e *Envelope, par *parent, now int
 			return nil
 		}
 		return s.refuse(reason.Newest, nil)
-	case Block:
+	case Block, Credit:
 		if ctx != nil && !faults.On(faults.BlockRefuses) {
 			return s.wait(ctx, e, par, false)
 		}
 	case Reject:
 	}
+	why := s.fullLocked()
 	s.unlockAndStart()
-	return s.refuse(reason.Full, nil)
+	return s.refuse(why, nil)
+}
+
+// fullLocked is the reason for which a publish that finds no room is refused.
+func (s *Stage) fullLocked() reason.Reason {
+	if s.mu.desk != nil {
+		return reason.NoCredit
+	}
+	return reason.Full
 }
 
 // shutToLocked says whether a publish with ctx comes too late.
@@ -151,26 +164,32 @@ func (s *Stage) evictHeldLocked(victim *Envelope) bool {
 // wait blocks until e was entered or will not be. It unlocks s.mu.
 func (s *Stage) wait(ctx context.Context, e *Envelope, par *parent, reserve bool) error {
 	if s.mu.closed || s.mu.waiters.n >= s.mu.cfg.MaxWaiters {
-		closed := s.mu.closed
-		s.unlockAndStart()
-		if closed {
-			return s.refuse(reason.Closed, nil)
+		why := s.fullLocked()
+		if s.mu.closed {
+			why = reason.Closed
 		}
-		return s.refuse(reason.Full, nil)
+		s.unlockAndStart()
+		return s.refuse(why, nil)
 	}
 	w, _ := s.bus.waiters.Get().(*waiter)
-	w.env, w.par, w.reserve, w.inside = *e, par, reserve, s.bus.isInside(ctx)
-	s.mu.waiters.push(w)
+	w.env, w.par, w.reserve, w.inside, w.want = *e, par, reserve, s.bus.isInside(ctx), 0
+	s.lineUpLocked(w)
+	return s.waitInLine(ctx, w)
+}
+
+// waitInLine waits until w, which is in line, is served or gives up. It unlocks
+// s.mu.
+func (s *Stage) waitInLine(ctx context.Context, w *waiter) error {
 	limit := s.mu.cfg.HopTimeout
 	s.unlockAndStart()
 
 	if !w.inside || faults.On(faults.InsideWaits) {
 		limit = 0
 	}
-	stop, timeout := s.waitLimits(e, limit)
+	stop, timeout := s.waitLimits(&w.env, limit)
 	why, cause := s.await(ctx, w, timeout)
 	stop()
-	w.env, w.par = Envelope{}, nil
+	w.env, w.par, w.acct = Envelope{}, nil, nil
 	s.bus.waiters.Put(w)
 	if why == reason.None {
 		return nil
@@ -191,10 +210,10 @@ func (s *Stage) await(ctx context.Context, w *waiter, timeout <-chan time.Time) 
 	select {
 	case why = <-w.ready:
 	case <-done:
-		why, cause = s.giveUp(w, reason.Full), overBecause(ctx)
+		why, cause = s.giveUp(w), overBecause(ctx)
 	case <-timeout:
-		why = s.giveUp(w, reason.Full)
-		if deadline != 0 && why == reason.Full && s.bus.expired(deadline, s.bus.clock.Now()) {
+		why = s.giveUp(w)
+		if deadline != 0 && (why == reason.Full || why == reason.NoCredit) && s.bus.expired(deadline, s.bus.clock.Now()) {
 			why = reason.Expired
 		}
 	}
@@ -219,11 +238,11 @@ func (s *Stage) waitLimits(e *Envelope, d time.Duration) (stop func(), timeout <
 }
 
 // giveUp takes w off the list; if it was served meanwhile, that stands.
-func (s *Stage) giveUp(w *waiter, why reason.Reason) reason.Reason {
+func (s *Stage) giveUp(w *waiter) reason.Reason {
 	s.mu.Lock()
-	queued := w.queued
+	queued, why := w.queued, s.fullLocked()
 	if queued {
-		s.mu.waiters.remove(w)
+		s.leaveLineLocked(w)
 		if faults.On(faults.LateWaiter) {
 			s.admitLocked(&w.env, w.par, s.bus.clock.Coarse())
 		}
@@ -237,6 +256,10 @@ func (s *Stage) giveUp(w *waiter, why reason.Reason) reason.Reason {
 
 // feedWaitersLocked serves waiters while there is room.
 func (s *Stage) feedWaitersLocked() {
+	if s.mu.desk != nil {
+		s.serveLocked()
+		return
+	}
 	for s.mu.waiters.n > 0 && s.mu.arrivals.Len() == 0 && s.free.Add(-1) >= 0 {
 		w := s.mu.waiters.head
 		if faults.On(faults.LastComeFirst) {
@@ -260,7 +283,7 @@ func (s *Stage) feedWaitersLocked() {
 func (s *Stage) answerWaitersLocked(why reason.Reason) {
 	for s.mu.waiters.n > 0 && !faults.On(faults.WaitersForgotten) {
 		w := s.mu.waiters.head
-		s.mu.waiters.remove(w)
+		s.leaveLineLocked(w)
 		w.ready <- why
 	}
 }
@@ -274,7 +297,7 @@ func (s *Stage) answerOutsideLocked(why reason.Reason) {
 	for w := s.mu.waiters.head; w != nil; {
 		next := w.next
 		if !w.inside {
-			s.mu.waiters.remove(w)
+			s.leaveLineLocked(w)
 			w.ready <- why
 		}
 		w = next
@@ -342,11 +365,11 @@ func (s *Stage) worthWakingLocked() bool {
 	if m.active == 0 {
 		return true
 	}
-	lot := min(m.cfg.Capacity/2, 256)
+	lot := min((m.cfg.Capacity-int(m.shut))/2, 256)
 	if s.slow.Load() {
 		lot = min(lot, m.executed*int(wakeWithin/time.Microsecond)/int(max(1, m.per/time.Microsecond)))
 	}
-	return s.free.Load() >= int64(lot)
+	return s.free.Load()-m.shut >= int64(lot)
 }
 
 // wakeWithin is how long a free place may wait for others in a stage of slow
@@ -408,5 +431,9 @@ func (s *Stage) describe(why reason.Reason) *RejectedError {
 	info := s.info.Load()
 	e := &RejectedError{Stage: s.name, Reason: why, Policy: info.full, Capacity: info.capacity}
 	e.Depth = max(0, info.capacity-int(s.free.Load()))
+	if why == reason.NoCredit {
+		e.At, e.Value = s.name, float64(e.Depth)
+		e.Limit = float64(int64(info.capacity) - s.beyond.Load())
+	}
 	return e
 }

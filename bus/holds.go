@@ -111,6 +111,8 @@ func (b *Bus) Pause(h Hold) {
 	for _, s := range b.stagesNow() {
 		s.mu.Lock()
 		s.answerOutsideLocked(reason.Paused)
+		s.answerPathsLocked(reason.Paused, true)
+		s.handBackLocked()
 		s.unlockAndStart()
 	}
 	if !was {
@@ -150,12 +152,15 @@ func (b *Bus) Holds() []Hold {
 }
 
 // Suspend keeps the stage's handlers from starting; those that run go on, its
-// queue stays, and publishes are accepted as long as there is room.
+// queue stays, and publishes are accepted as long as there is room. A stage with
+// Credit takes the credits back that its producers have not spent, and grants
+// none until Resume.
 func (s *Stage) Suspend(h Hold) {
 	s.mu.Lock()
 	was := s.mu.holds.any()
 	s.mu.holds.set(s.bus, h, s.endHold)
 	jobs := s.stopLocked()
+	s.handBackLocked()
 	s.unlockAndStart()
 	s.runJobs(jobs)
 	if !was {

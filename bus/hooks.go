@@ -56,7 +56,7 @@ type PanicInfo struct {
 // StateInfo describes a change of state.
 type StateInfo struct {
 	Stage string // "" is the bus
-	State string // "started", "paused", "resumed", "suspended", "draining", "closed", "tuned", "detached"
+	State string // "started", "paused", "resumed", "suspended", "draining", "closed", "tuned", "window clamped", "detached"
 	By    string
 	Why   string
 }

@@ -169,7 +169,7 @@ func (s *Stage) placeForHopLocked(victims *[]Envelope) bool {
 // moves them on. What is parked elsewhere does not count as exceeding it.
 func (s *Stage) mayEscapeLocked() bool {
 	m := &s.mu
-	if m.escape || m.excess > 0 {
+	if m.escape || m.excess > 0 || (m.desk != nil && m.desk.window == 0) {
 		return false
 	}
 	return m.delayed == m.postponed || s.free.Load()+int64(m.parked) >= 0
@@ -195,6 +195,7 @@ func (s *Stage) addParked(to *Stage, n int) {
 	e.parked += n
 	s.mu.parked += n
 	s.free.Add(-int64(max(0, e.parked) - before))
+	e.feelLocked()
 	s.unlockAndStart()
 }
 
@@ -275,6 +276,7 @@ func (s *Stage) leaveParkedLocked(to *Stage, n int) {
 	before := max(0, e.parked)
 	e.parked -= n // below zero if they were quicker than their own booking
 	s.mu.parked -= n
+	e.feelLocked()
 	s.roomAheadLocked()
 	s.releaseBesideLocked(before - max(0, e.parked))
 }

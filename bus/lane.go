@@ -20,6 +20,7 @@ type lane struct {
 	par   parent  // leads a publish that takes the long way back to the lane
 	c     *chunk  // the open chunk: replaced by the producer, with stage.mu held
 	ids   idBlock // the producer's
+	acct  account // its credits, in a stage with Credit
 
 	_ [64]byte // above for the producer alone
 
@@ -81,7 +82,8 @@ func (s *Stage) newLane() *lane {
 		return nil
 	}
 	l := &lane{stage: s}
-	l.par.lane = l
+	l.acct.stage, l.acct.lane = s, l
+	l.par.lane, l.par.acct = l, &l.acct
 	m.lanes = append(m.lanes, l)
 	return l
 }
@@ -144,6 +146,9 @@ func (l *lane) lease(ctx context.Context, e *Envelope) (leased bool, err error) 
 	now := s.stamp()
 	s.mu.Lock()
 	m := &s.mu
+	if m.desk != nil {
+		return l.leaseCreditLocked(ctx, e, now) // unlocks
+	}
 	if l.off || s.laneless.Load() || m.draining || m.waiters.n > 0 || m.arrivals.Len() > 0 {
 		l.sealLocked()
 		return false, s.enterFull(ctx, e, &l.par, now) // unlocks
@@ -188,17 +193,42 @@ func (l *lane) leaseLocked(n int) {
 	l.c.Mark.Store(laneMark(0, n))
 }
 
+// openLocked makes sure that there is an open chunk with space.
+func (l *lane) openLocked() {
+	if l.c != nil && int(l.c.Mark.Load()&laneCountMask) == queue.Len {
+		l.sealLocked()
+	}
+	if l.c == nil {
+		l.c = l.stage.mu.pool.Get()
+		l.c.Mark.Store(0)
+	}
+}
+
+// extendLocked leases up to n places more in the open chunk and returns how
+// many it has space for. Only the producer calls it.
+func (l *lane) extendLocked(n int) int {
+	w := l.c.Mark.Load()
+	n = min(n, queue.Len-int(w>>laneLimShift))
+	l.c.Mark.Store(laneMark(int(w&laneCountMask), int(w>>laneLimShift)+n))
+	return n
+}
+
 // sealLocked gives the open chunk to the stage with what is in it. Only the
 // producer calls it, or somebody who knows that it is gone.
 func (l *lane) sealLocked() {
 	if l.c == nil {
 		return
 	}
-	l.revokeLocked()
+	if l.acct.led != nil {
+		l.acct.foldLocked()
+	} else {
+		l.revokeLocked()
+	}
 	c := l.c
 	l.c = nil
 	c.N = int(c.Mark.Load() & laneCountMask)
 	c.Mark.Store(0)
+	l.acct.booked = 0
 	s := l.stage
 	if c.Size() == 0 {
 		s.mu.pool.Put(c)
@@ -212,6 +242,10 @@ func (l *lane) sealLocked() {
 // revokeLocked takes back the places that the lane has leased and not used.
 func (l *lane) revokeLocked() {
 	if l.c == nil {
+		return
+	}
+	if l.acct.led != nil {
+		l.acct.recallLocked(l.stage.mu.desk.now())
 		return
 	}
 	for {
@@ -319,8 +353,12 @@ func (s *Stage) gatherLanesLocked() {
 
 // revokeLanesLocked takes all unused leases back.
 func (s *Stage) revokeLanesLocked() {
-	for _, l := range s.mu.lanes {
-		l.revokeLocked()
+	if s.mu.desk != nil {
+		s.mu.desk.recallLocked()
+	} else {
+		for _, l := range s.mu.lanes {
+			l.revokeLocked()
+		}
 	}
 	s.tellRoomLocked()
 }
@@ -378,6 +416,7 @@ func (l *lane) closeLocked() {
 	l.sealLocked()
 	l.spillLocked()
 	l.off = true
+	l.acct.closeLocked()
 	if i := slices.Index(s.mu.lanes, l); i >= 0 {
 		s.mu.lanes = slices.Delete(s.mu.lanes, i, i+1)
 	}
@@ -400,5 +439,8 @@ func (s *Stage) reapLanesLocked() {
 		if l.orphan.Load() {
 			l.closeLocked()
 		}
+	}
+	if s.mu.desk != nil {
+		s.mu.desk.reapLocked()
 	}
 }

@@ -172,7 +172,9 @@ func (b *Bus) refuseWaiters() {
 		s.mu.Lock()
 		s.mu.draining = true
 		s.revokeLanesLocked()
+		s.handBackLocked()
 		s.answerOutsideLocked(reason.Closed)
+		s.answerPathsLocked(reason.Closed, true)
 		s.unlockAndStart()
 	}
 }
@@ -304,7 +306,9 @@ func (s *Stage) close() {
 	s.mu.Lock()
 	s.mu.closed = true
 	s.revokeLanesLocked()
+	s.handBackLocked()
 	s.answerWaitersLocked(reason.Closed)
+	s.answerPathsLocked(reason.Closed, false)
 	s.wakeAllReceiversLocked()
 	jobs := s.stopLocked()
 	s.unlockAndStart()

@@ -19,6 +19,7 @@ import (
 type Producer struct {
 	stage *Stage
 	lane  *lane
+	acct  *account // the lane's, or one of its own
 	batch Batch
 }
 
@@ -28,20 +29,29 @@ type Producer struct {
 // needs room or makes a Producer.
 func (s *Stage) Producer() *Producer {
 	p := &Producer{stage: s, lane: s.newLane()}
-	p.batch.stage, p.batch.lane = s, p.lane
 	if p.lane != nil {
+		p.acct = &p.lane.acct
 		runtime.AddCleanup(p, (*lane).forget, p.lane)
+	} else {
+		p.acct = newAccount(s)
+		runtime.AddCleanup(p, (*account).forget, p.acct)
 	}
+	p.batch.stage, p.batch.lane, p.batch.acct = s, p.lane, p.acct
 	return p
 }
 
 // Publish is Stage.Publish.
 func (p *Producer) Publish(ctx context.Context, e *Envelope) error {
 	s, l := p.stage, p.lane
-	if l == nil || ctx == nil || e == nil {
-		return s.Publish(ctx, e)
+	if ctx == nil || e == nil {
+		return s.Publish(ctx, e) // says what is wrong
 	}
-	if s.gates.Load() != 0 || e.deadline != 0 {
+	if l == nil {
+		err := s.publishSlow(ctx, e, &p.acct.par)
+		runtime.KeepAlive(p)
+		return err
+	}
+	if s.gates.Load() != 0 || e.deadline != 0 || s.bus.cloggedFor(e) {
 		return s.publishSlow(ctx, e, &l.par)
 	}
 	if ctx.Err() != nil {
@@ -55,10 +65,15 @@ func (p *Producer) Publish(ctx context.Context, e *Envelope) error {
 // TryPublish is Stage.TryPublish.
 func (p *Producer) TryPublish(e *Envelope) error {
 	s, l := p.stage, p.lane
-	if l == nil || e == nil {
-		return s.TryPublish(e)
+	if e == nil {
+		return s.TryPublish(e) // says what is wrong
 	}
-	if s.gates.Load() != 0 || e.deadline != 0 {
+	if l == nil {
+		err := s.publishSlow(nil, e, &p.acct.par) //nolint:staticcheck // no context: never waits
+		runtime.KeepAlive(p)
+		return err
+	}
+	if s.gates.Load() != 0 || e.deadline != 0 || s.bus.cloggedFor(e) {
 		return s.publishSlow(nil, e, &l.par) //nolint:staticcheck // no context: never waits
 	}
 	err := l.put(nil, e) //nolint:staticcheck // no context: never waits
@@ -73,6 +88,7 @@ func (p *Producer) Close() {
 		p.lane, p.batch.lane = nil, nil
 		l.close()
 	}
+	p.acct.close()
 }
 
 // Begin returns the producer's batch for up to n envelopes, from 1 to 64;
@@ -93,6 +109,7 @@ func (p *Producer) Begin(n int) *Batch {
 type Batch struct {
 	stage *Stage
 	lane  *lane
+	acct  *account
 	c     *chunk
 	limit int
 	errs  []error
@@ -149,7 +166,7 @@ func (b *Batch) Publish(ctx context.Context) (accepted int, err error) {
 }
 
 func (b *Batch) publishOne(ctx context.Context, e *Envelope) error {
-	p := Producer{stage: b.stage, lane: b.lane}
+	p := Producer{stage: b.stage, lane: b.lane, acct: b.acct}
 	return p.Publish(ctx, e)
 }
 
@@ -170,18 +187,14 @@ func (b *Batch) publishSome(ctx context.Context, i, n int) int {
 		return 0
 	}
 	for k := i; k < n; k++ {
-		if b.c.Items[k].deadline != 0 {
+		if e := &b.c.Items[k]; e.deadline != 0 || s.bus.cloggedFor(e) {
 			return 0
 		}
 	}
 	now := s.stamp()
 	s.mu.Lock()
 	m := &s.mu
-	if m.waiters.n > 0 || m.arrivals.Len() > 0 || m.draining {
-		s.mu.Unlock()
-		return 0
-	}
-	k := s.takeAtLeast(min(n-i, worthMoving), n-i)
+	k := b.takePlacesLocked(n - i)
 	if k == 0 {
 		s.mu.Unlock()
 		return 0
@@ -202,6 +215,22 @@ func (b *Batch) publishSome(ctx context.Context, i, n int) int {
 	}
 	s.unlockAndStart()
 	return k
+}
+
+// takePlacesLocked takes up to n places, or none if there are too few.
+func (b *Batch) takePlacesLocked(n int) int {
+	s := b.stage
+	m := &s.mu
+	switch {
+	case m.draining:
+		return 0
+	case m.desk != nil:
+		return s.spendManyLocked(b.acct, n)
+	case m.waiters.n > 0 || m.arrivals.Len() > 0:
+		return 0
+	default:
+		return s.takeAtLeast(min(n, worthMoving), n)
+	}
 }
 
 // worthMoving is the number of envelopes from which moving a part of a batch is

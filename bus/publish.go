@@ -20,7 +20,7 @@ func (s *Stage) Publish(ctx context.Context, e *Envelope) error {
 	if ctx == nil || e == nil {
 		return s.refuse(reason.Invalid, nilArgument(ctx, e))
 	}
-	if s.gates.Load() != 0 || e.deadline != 0 {
+	if s.gates.Load() != 0 || e.deadline != 0 || s.bus.cloggedFor(e) {
 		return s.publishSlow(ctx, e, nil)
 	}
 	if ctx.Err() != nil {
@@ -35,7 +35,7 @@ func (s *Stage) TryPublish(e *Envelope) error {
 	if e == nil {
 		return s.refuse(reason.Invalid, errNilEnvelope)
 	}
-	if s.gates.Load() != 0 || e.deadline != 0 {
+	if s.gates.Load() != 0 || e.deadline != 0 || s.bus.cloggedFor(e) {
 		return s.publishSlow(nil, e, nil) //nolint:staticcheck // no context: never waits
 	}
 	return s.enter(nil, e, nil) //nolint:staticcheck // no context: never waits
@@ -68,7 +68,7 @@ func (s *Stage) PublishBatch(ctx context.Context, es []Envelope, verdicts []erro
 func (s *Stage) enter(ctx context.Context, e *Envelope, par *parent) error {
 	now := s.stamp()
 	s.mu.LockAmong(&s.entering)
-	if !s.takePlaceLocked() {
+	if !s.takePlaceLocked(e, par) {
 		return s.enterFull(ctx, e, par, now) // unlocks
 	}
 	s.admitLocked(e, par, now)
@@ -92,7 +92,20 @@ func (s *Stage) unwatchedLocked() bool {
 }
 
 // takePlaceLocked takes a token for a publish if nothing speaks against it.
-func (s *Stage) takePlaceLocked() bool { return !s.mu.draining && s.takeFreeLocked() }
+func (s *Stage) takePlaceLocked(e *Envelope, par *parent) bool {
+	if s.mu.desk != nil {
+		return !s.mu.draining && s.spendLocked(e, par)
+	}
+	return !s.mu.draining && s.takeFreeLocked()
+}
+
+// takeOneLocked is takePlaceLocked for a publish that may come during a drain.
+func (s *Stage) takeOneLocked(e *Envelope, par *parent) bool {
+	if s.mu.desk != nil {
+		return s.spendLocked(e, par)
+	}
+	return s.takeFreeLocked()
+}
 
 // takeFreeLocked takes a free place unless others wait for it.
 func (s *Stage) takeFreeLocked() bool {
@@ -100,7 +113,7 @@ func (s *Stage) takeFreeLocked() bool {
 		return false
 	}
 	free := s.free.Add(-1)
-	if free < 0 {
+	if free < s.mu.shut {
 		s.free.Add(1)
 		return false
 	}
@@ -115,8 +128,8 @@ func (s *Stage) admitLocked(e *Envelope, par *parent, now int64) {
 		s.admitLaterLocked(e, par.later, now)
 		return
 	}
-	if par != nil && par.lane != nil {
-		if l := par.lane; !l.off && !s.laneless.Load() {
+	if par != nil && par.acct != nil {
+		if l := par.lane; l != nil && !l.off && !s.laneless.Load() {
 			l.appendLocked(e, now)
 			return
 		}
@@ -209,17 +222,24 @@ func (s *Stage) enterSlow(ctx context.Context, v *Envelope, par *parent, g gates
 	if asked != nil && asked.pushOut >= 0 && !s.pushOut(asked.pushOut) {
 		return s.refuseShed(&asked.instead, s) // others were quicker
 	}
-	if g&gateJournal != 0 {
-		return s.enterJournaled(ctx, *v, par, asked)
+	way, err := s.awaitPath(ctx, v, asked)
+	if err != nil {
+		return err
 	}
-	return s.enterAsked(ctx, v, par, asked)
+	if g&gateJournal != 0 {
+		err = s.enterJournaled(ctx, *v, par, asked)
+	} else {
+		err = s.enterAsked(ctx, v, par, asked)
+	}
+	way.passed()
+	return err
 }
 
 // enterAsked is enter for a publish that may be at the doors of later stages.
 func (s *Stage) enterAsked(ctx context.Context, e *Envelope, par *parent, asked *asking) error {
 	now := s.stamp()
 	s.mu.LockAmong(&s.entering)
-	if !s.takePlaceLocked() {
+	if !s.takePlaceLocked(e, par) {
 		asked.stepAside()
 		return s.enterFull(ctx, e, par, now) // unlocks
 	}

@@ -72,6 +72,7 @@ type Lease struct {
 
 	// Guarded by stage.mu.
 	until   int64 // 0 is no limit
+	keeps   bool  // its place is given back when it is settled
 	state   leaseState
 	expires *timer.Item[task]
 }
@@ -240,7 +241,7 @@ func (s *Stage) leaseLocked(now int64, expired *[]Envelope) *Lease {
 	if !s.claimLocked(ex, now, false) {
 		return nil
 	}
-	l := &Lease{stage: s, env: ex.c.Items[ex.c.Rd], start: now, slot: ex.slot, key: ex.key}
+	l := &Lease{stage: s, env: ex.c.Items[ex.c.Rd], start: now, slot: ex.slot, key: ex.key, keeps: ex.keeps}
 	l.env.disp = dispAck
 	m.executed--
 	ex.working = false
@@ -251,6 +252,7 @@ func (s *Stage) leaseLocked(now int64, expired *[]Envelope) *Lease {
 	if l.env.deadline != 0 && s.bus.expired(l.env.deadline, now) {
 		s.endLocked(&l.env, Dropped, reason.Expired)
 		s.releaseKeyLocked(l)
+		s.releaseKeptLocked(l)
 		*expired = append(*expired, l.env)
 		return &Lease{}
 	}
@@ -341,7 +343,7 @@ func (s *Stage) settleLeaseLocked(l *Lease, err error, o outcome) {
 	if err == nil {
 		s.releaseKeyLocked(l)
 		s.unlockAndStart()
-		s.ackOne(&e)
+		s.ackOne(&e, l.keeps)
 		return
 	}
 	v := s.judgeLocked(&e, err, o, false)
@@ -349,7 +351,9 @@ func (s *Stage) settleLeaseLocked(l *Lease, err error, o outcome) {
 	case judgeAgain, judgeLater:
 		e.attempt = saturate(e.attempt)
 		e.flags |= flagRequeued
-		s.free.Add(-1)
+		if !l.keeps {
+			s.free.Add(-1)
+		}
 		if v.do == judgeAgain {
 			m.due.Push(&m.pool, &e) // its key stays held
 			s.unlockAndStart()
@@ -365,17 +369,27 @@ func (s *Stage) settleLeaseLocked(l *Lease, err error, o outcome) {
 	case judgeDrop:
 		s.endLocked(&e, Dropped, v.why)
 		s.releaseKeyLocked(l)
+		s.releaseKeptLocked(l)
 		s.unlockAndStart()
 		s.dropped(&e, v.why)
 	case judgeLetter:
 		s.releaseKeyLocked(l)
+		s.releaseKeptLocked(l)
 		s.unlockAndStart()
 		s.toLetter(&e, letterCause{why: v.why, stage: s.name, err: err})
 	}
 }
 
-// ackOne settles one acknowledged envelope outside a claim.
-func (s *Stage) ackOne(e *Envelope) {
+// releaseKeptLocked gives back the place that a delivery has kept.
+func (s *Stage) releaseKeptLocked(l *Lease) {
+	if l.keeps {
+		s.releaseAsideLocked(1)
+	}
+}
+
+// ackOne settles one acknowledged envelope outside a claim, and gives its place
+// back if it has kept it.
+func (s *Stage) ackOne(e *Envelope, keeps bool) {
 	c, _ := s.bus.chunks.Get().(*chunk)
 	c.Items[0], c.N = *e, 1
 	var t tally
@@ -386,6 +400,9 @@ func (s *Stage) ackOne(e *Envelope) {
 	s.mu.count.hopped += t.hopped
 	s.mu.count.end[0].completed += t.completed[0]
 	s.mu.count.end[1].completed += t.completed[1]
+	if keeps {
+		s.releaseAsideLocked(1)
+	}
 	s.unlockAndStart()
 	s.bus.settled()
 }

@@ -148,7 +148,7 @@ func applyIdentity(e *Envelope, id RedriveIdentity) {
 // enterRedrive admits a redriven envelope.
 func (s *Stage) enterRedrive(e *Envelope, delay time.Duration) error {
 	s.mu.Lock()
-	if s.mu.closed || !s.takePlaceLocked() {
+	if s.mu.closed || s.mu.draining || !s.takeFreeLocked() {
 		closed := s.mu.closed || s.mu.draining
 		s.unlockAndStart()
 		if closed {

@@ -85,10 +85,11 @@ func (e *HopError) Is(target error) bool {
 
 // parent is who waits for an envelope's end beside OnDone.
 type parent struct {
-	call  *call  // a Call
-	group *group // a pub/sub stage; the envelope is a copy
-	later *later // only between publish and entry
-	lane  *lane  // the same
+	call  *call    // a Call
+	group *group   // a pub/sub stage; the envelope is a copy
+	later *later   // only between publish and entry
+	lane  *lane    // the same
+	acct  *account // the same: the producer that publishes
 }
 
 // call is a waiting Call.

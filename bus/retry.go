@@ -173,8 +173,18 @@ func (s *Stage) requeueLocked(ex *executor, e *Envelope) {
 	r.flags |= flagRequeued
 	r.disp = dispAck
 	s.holdKeyLocked(ex, e)
-	s.free.Add(-1)
+	s.keepPlaceLocked(ex)
 	s.mu.due.Push(&s.mu.pool, &r)
+}
+
+// keepPlaceLocked takes the place of an envelope that is in ex's handler and
+// will wait again: the one that the claim still has for it, or one more.
+func (s *Stage) keepPlaceLocked(ex *executor) {
+	if ex != nil && ex.keeps {
+		ex.released++
+		return
+	}
+	s.free.Add(-1)
 }
 
 // holdKeyLocked leaves e's key held while e waits for its retry, and gives the
@@ -202,7 +212,7 @@ func (s *Stage) postponeRetryLocked(ex *executor, e *Envelope, delay time.Durati
 	if s.mu.keyed != nil {
 		s.mu.keyed.delay(e.Key, true)
 	}
-	s.free.Add(-1)
+	s.keepPlaceLocked(ex)
 	s.mu.delayed++
 	d := &delayedEnvelope{stage: s, env: r, retry: true}
 	s.bus.timers.push(s.bus.clock.Now()+int64(delay), d)

@@ -7,7 +7,8 @@ import (
 )
 
 // AwaitRoom waits until a publish would find room, whatever the full policy,
-// and returns nil; so a producer can wait before it reads its source. It takes
+// and returns nil; so a producer can wait before it reads its source. With
+// Credit, Producer.Acquire says more: what it has got stays. It takes
 // no place: others may be quicker, and in a stage of fast handlers it may return
 // up to two milliseconds late. It returns ctx's error if that ends first,
 // and ErrClosed once the bus takes nothing in any more.
@@ -44,5 +45,5 @@ func (s *Stage) AwaitRoom(ctx context.Context) error {
 // roomOrEndLocked says whether who waits for room has to look again.
 func (s *Stage) roomOrEndLocked() bool {
 	m := &s.mu
-	return m.closed || m.draining || (s.free.Load() > 0 && m.waiters.n == 0 && m.arrivals.Len() == 0)
+	return m.closed || m.draining || (s.free.Load() > m.shut && m.waiters.n == 0 && m.arrivals.Len() == 0 && s.grantsLocked())
 }

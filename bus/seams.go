@@ -67,7 +67,7 @@ func (s *Stage) record(entries []Entry) {
 // journal, and enters.
 func (s *Stage) enterJournaled(ctx context.Context, v Envelope, par *parent, asked *asking) error {
 	e := &v
-	if err := s.reserve(ctx, e, asked); err != nil {
+	if err := s.reserve(ctx, e, par, asked); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -122,22 +122,22 @@ func (s *Stage) recordAcceptLocked(e *Envelope) error {
 }
 
 // reserve takes a place for an envelope that is entered later.
-func (s *Stage) reserve(ctx context.Context, e *Envelope, asked *asking) error {
+func (s *Stage) reserve(ctx context.Context, e *Envelope, par *parent, asked *asking) error {
 	s.mu.Lock()
 	if s.shutToLocked(ctx) {
 		s.unlockAndStart()
 		return s.refuse(reason.Closed, nil)
 	}
 	s.helpLocked()
-	if s.takeFreeLocked() {
+	if s.takeOneLocked(e, par) {
 		s.mu.journaled++
 		s.unlockAndStart()
 		return nil
 	}
 	switch {
-	case s.mu.cfg.Full == Block && ctx != nil:
+	case (s.mu.cfg.Full == Block || s.mu.desk != nil) && ctx != nil:
 		asked.stepAside()
-		return s.wait(ctx, e, nil, true)
+		return s.wait(ctx, e, par, true)
 	case s.mu.cfg.Full == DropOldest:
 		var victim Envelope
 		if s.evictLocked(&victim) {
@@ -150,8 +150,9 @@ func (s *Stage) reserve(ctx context.Context, e *Envelope, asked *asking) error {
 		s.unlockAndStart()
 		return s.refuse(reason.Newest, nil)
 	}
+	why := s.fullLocked()
 	s.unlockAndStart()
-	return s.refuse(reason.Full, nil)
+	return s.refuse(why, nil)
 }
 
 // journalAcks records what a settled range did.

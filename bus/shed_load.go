@@ -87,7 +87,11 @@ func (s *Stage) boundHopsLocked() {
 	var slack int64
 	if bound := s.shed.Bound(); bound > 0 && s.runnableLocked() {
 		slack = int64(max(0, m.cfg.Capacity-bound-m.delayed-max(0, m.parked)))
+		if m.desk != nil {
+			slack = max(0, slack-int64(m.executed)) // these hold their places, and do not wait
+		}
 	}
+	slack = max(slack, s.beyond.Load())
 	old := s.slack.Load() // others only read it, and often
 	if slack == old {
 		return

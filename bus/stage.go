@@ -76,10 +76,12 @@ type Stage struct {
 	upstream upstreams
 	shed     *shedder.Shedder // immutable; nil is none
 	door     *door            // beside it
-	// slack is by how many places hops stop short of the capacity.
-	slack atomic.Int64
+	// slack is by how many places hops stop short of the capacity, and beyond
+	// how many of them are outside the window of a stage with Credit.
+	slack  atomic.Int64
+	beyond atomic.Int64
 
-	_ [40]byte
+	_ [32]byte
 
 	refused   [reason.Count]atomic.Uint64
 	snapshots [reason.Count]snapshot
@@ -119,6 +121,7 @@ type stageMu struct {
 	batch       int // current claim size
 	maxInFlight int
 	minFree     int64    // low-water mark of free since the last reading
+	shut        int64    // places that publishes must leave free: beyond the window of a stage with Credit
 	q           fifo     // plain stages
 	ready       laneList // lanes with something to claim
 	pool        queue.Pool[Envelope]
@@ -133,6 +136,7 @@ type stageMu struct {
 	handler  Handler
 	draining bool    // no publishes from outside
 	closed   bool    // nothing starts any more: the bus has cut its work off
+	desk     *desk   // who holds credits of a stage with Credit, or nil
 	classes  *lanes  // priority classes, or nil
 	keyed    *keyed  // ordered stages, or nil
 	lanes    []*lane // of producers
@@ -159,7 +163,7 @@ type stageMu struct {
 	pull    *pullState
 	topic   *topic      // pub/sub
 	holds   holds       // suspensions
-	orphans atomic.Bool // some lane's producer was collected; set without the lock
+	orphans atomic.Bool // some producer was collected; set without the lock
 
 	execs   []*executor   // at work
 	heldUp  int           // of them: those that the watchdog found held up in a handler
@@ -173,8 +177,9 @@ type stageMu struct {
 
 // stageInfo is what refusals say of a stage; replaced when settings change.
 type stageInfo struct {
-	full     FullPolicy
-	capacity int
+	full        FullPolicy
+	capacity    int
+	concurrency int
 }
 
 // idBlock hands out envelope ids from blocks that the bus leases.

@@ -38,6 +38,9 @@ type StageConfig struct {
 	Delivery Delivery
 	// Full is what a publish does when the stage is full. Default Block. Live.
 	Full FullPolicy
+	// Credit is how the stage grants credits to its producers while Full is
+	// Credit. Live.
+	Credit CreditConfig
 	// Order is Unordered (default), ByKey or InOrder.
 	Order Order
 	// Classes are the priority classes, highest first; at most 16, not together
@@ -110,11 +113,12 @@ const (
 	Reject                       // refuse at once with ErrFull
 	DropNewest                   // refuse at once with ErrDropped
 	DropOldest                   // accept; the oldest that was never started is dropped
+	Credit                       // wait until the stage grants a credit, see CreditConfig
 )
 
 // String returns the setting's name.
 func (p FullPolicy) String() string {
-	return enumName(p, "block", "reject", "drop-newest", "drop-oldest")
+	return enumName(p, "block", "reject", "drop-newest", "drop-oldest", "credit")
 }
 
 // Order is the order in which a stage handles envelopes. Publishers that wait
@@ -223,6 +227,7 @@ func (c *StageConfig) setDefaults() {
 		c.NoHandler = NoHandlerHold
 	}
 	c.Retry = c.Retry.WithDefaults()
+	c.Credit.setDefaults()
 	classes := make([]Class, len(c.Classes))
 	for i, cl := range c.Classes {
 		if cl.MinShare == 0 && !cl.Strict {
@@ -266,7 +271,7 @@ func (c *StageConfig) validate(stage string) error {
 		checkDuration(where, "HandlerTimeout", c.HandlerTimeout),
 		checkDuration(where, "Lease", c.Lease),
 		checkEnum(where, "Delivery", c.Delivery, PubSub),
-		checkEnum(where, "Full", c.Full, DropOldest),
+		checkEnum(where, "Full", c.Full, Credit),
 		checkEnum(where, "Order", c.Order, InOrder),
 		checkEnum(where, "NoHandler", c.NoHandler, NoHandlerHold),
 	}
@@ -274,6 +279,7 @@ func (c *StageConfig) validate(stage string) error {
 		errs = append(errs, fmt.Errorf("%w: %s: Retry: %w", ErrInvalid, where, err))
 	}
 	errs = append(errs, c.validateClasses(where)...)
+	errs = append(errs, c.Credit.validate(where)...)
 	errs = append(errs, c.validateMix(where)...)
 	return errors.Join(errs...)
 }
@@ -385,6 +391,7 @@ func liveDiff(a, b *StageConfig) []string {
 	add(a.Batch != b.Batch, "Batch")
 	add(a.EgressCap != b.EgressCap, "EgressCap")
 	add(a.Full != b.Full, "Full")
+	add(a.Credit != b.Credit, "Credit")
 	add(a.Retry != b.Retry, "Retry")
 	add(a.HopTimeout != b.HopTimeout, "HopTimeout")
 	add(a.HandlerTimeout != b.HandlerTimeout, "HandlerTimeout")

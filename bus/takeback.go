@@ -48,8 +48,8 @@ func (s *Stage) takeSingleLocked(ex *executor) {
 		s.returnLocked(ex.c, cur, lim)
 	}
 	clear(ex.c.Items[cur:lim])
+	s.keepPlaceLocked(ex)
 	ex.size, ex.released = 0, 0
-	s.free.Add(-1)
 	ex.claim.Store(claimOf(cur, cur, cur))
 }
 

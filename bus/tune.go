@@ -22,6 +22,7 @@ func (s *Stage) Tune(change func(*StageConfig)) error {
 	diff, err := s.tune(change)
 	if len(diff) > 0 {
 		s.bus.fireState(StateInfo{Stage: s.name, State: "tuned", Why: fmt.Sprint(diff)})
+		s.tellClamped()
 	}
 	return err
 }
@@ -57,7 +58,7 @@ func (s *Stage) apply(old, next *StageConfig) {
 	if next.Full == DropOldest {
 		s.closeLanesLocked()
 	}
-	s.info.Store(&stageInfo{full: next.Full, capacity: next.Capacity})
+	s.info.Store(&stageInfo{full: next.Full, capacity: next.Capacity, concurrency: next.Concurrency})
 	if next.Batch > 0 {
 		m.batch = next.Batch
 	} else if old.Batch > 0 {
@@ -66,6 +67,9 @@ func (s *Stage) apply(old, next *StageConfig) {
 	if next.Full != old.Full {
 		s.answerPolicyLocked(next.Full)
 	}
+	if next.Full != old.Full || next.Credit != old.Credit {
+		s.tuneCreditLocked()
+	}
 	jobs := []job(nil)
 	if next.Concurrency != old.Concurrency || next.EgressCap != old.EgressCap {
 		jobs = s.takeBackLocked() // shared anew
@@ -73,17 +77,9 @@ func (s *Stage) apply(old, next *StageConfig) {
 			m.keyed.offerAll()
 		}
 	}
-	if grow := next.Capacity - old.Capacity; grow > 0 {
-		s.releaseBesideLocked(grow)
-	} else {
-		for _, l := range m.lanes {
-			l.revokeLocked() // what nobody uses is not above the new capacity
-		}
-		free := s.free.Add(int64(grow)) - int64(grow)
-		m.excess += max(0, -grow-max(0, int(free)))
-		for v := (Envelope{}); faults.On(faults.ShrinkDrops) && s.free.Load() < 0 && s.evictLocked(&v); {
-			s.free.Add(1)
-		}
+	s.changeCapacityLocked(next.Capacity - old.Capacity)
+	if m.desk != nil {
+		s.setWindowLocked() // it follows capacity and concurrency
 	}
 	m.minFree = s.free.Load()
 	if m.waiters.n > 0 {
@@ -91,6 +87,28 @@ func (s *Stage) apply(old, next *StageConfig) {
 	}
 	s.startManyLocked()
 	s.runJobs(jobs)
+}
+
+// changeCapacityLocked adds grow places, or takes some away below 0.
+func (s *Stage) changeCapacityLocked(grow int) {
+	m := &s.mu
+	if grow > 0 {
+		if m.desk != nil { // the window stays what it is for now
+			s.beyond.Add(int64(grow))
+			s.slack.Add(int64(grow))
+			m.shut += int64(grow)
+		}
+		s.releaseBesideLocked(grow)
+		return
+	}
+	for _, l := range m.lanes {
+		l.revokeLocked() // what nobody uses is not above the new capacity
+	}
+	free := s.free.Add(int64(grow)) - int64(grow)
+	m.excess += max(0, -grow-max(0, int(free)))
+	for v := (Envelope{}); faults.On(faults.ShrinkDrops) && s.free.Load() < 0 && s.evictLocked(&v); {
+		s.free.Add(1)
+	}
 }
 
 // startManyLocked starts as many executors as the work that waits is worth,
@@ -121,7 +139,7 @@ func (s *Stage) answerPolicyLocked(p FullPolicy) {
 		s.answerWaitersLocked(reason.Full)
 	case DropNewest:
 		s.answerWaitersLocked(reason.Newest)
-	case Block:
+	case Block, Credit:
 	}
 }
 

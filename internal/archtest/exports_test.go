@@ -20,7 +20,7 @@ type exception struct {
 
 // exceptions of the budget. A package that shrinks below its number lowers it.
 var exceptions = map[string]exception{
-	"bus": {120, "about twenty sentinels, the values of its small enums, and one struct for each hook and each " +
+	"bus": {125, "about twenty sentinels, the values of its small enums, and one struct for each hook and each " +
 		"row of statistics: names that a reader meets one at a time, and that stutter when they live elsewhere"},
 	"shedder": {70, "the seam that policies are written against (request, verdict, what ended, state), the names of the " +
 		"rules, and the policies that need nothing but the seam"},
