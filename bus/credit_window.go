@@ -166,9 +166,9 @@ func (s *Stage) setWindowLocked() {
 	} else {
 		s.boundHopsLocked()
 	}
+	s.refuseTooManyLocked()
 	if shrunk {
 		d.recallLocked()
-		s.refuseTooManyLocked()
 		return
 	}
 	s.feedArrivalsLocked()
@@ -178,9 +178,10 @@ func (s *Stage) setWindowLocked() {
 // refuseTooManyLocked answers those who wait for more credits than there are in
 // all.
 func (s *Stage) refuseTooManyLocked() {
-	for w := s.mu.waiters.head; w != nil; {
+	window := s.mu.desk.window
+	for w := s.mu.waiters.head; w != nil && window > 0; { // with 0 they wait for better times
 		next := w.next
-		if w.want > s.mu.desk.window {
+		if w.want > window {
 			s.leaveLineLocked(w)
 			w.ready <- reason.NoCredit
 		}

@@ -86,7 +86,9 @@ type StageStats struct {
 	Stuck     int // of InFlight: over their limit and not returned
 	Executors int
 
-	// High-water marks since the last reading with ResetMarks.
+	// High-water marks since the last reading with ResetMarks. With Full Credit
+	// MaxDepth is what was out at most: credits in hand, what waited and what was
+	// in handlers.
 	MaxDepth, MaxInFlight int
 
 	OldestWaiting, OldestInFlight time.Duration
