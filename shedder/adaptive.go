@@ -44,8 +44,11 @@ type Adaptive struct {
 	service service
 	leaving departures
 	demand  demand
-	drain   float64 // units a nanosecond; 0 until warm
-	mean    float64 // service time in ns, or Guards.Baseline
+	habit   habit
+	spareAt time.Duration // when a request found an idle worker last
+	supply  float64       // drain, as the demand is compared with it
+	drain   float64       // units a nanosecond; 0 until warm
+	mean    float64       // service time in ns, or Guards.Baseline
 	warm    bool
 	ended   time.Duration // when work ended last
 	frozen  bool          // mean is Guards.Baseline
@@ -61,6 +64,10 @@ type Adaptive struct {
 	service0  time.Duration
 
 	low, high float64 // bound on what waits: standing, and in a burst
+	firm      float64 // bound in a burst that is overload for sure
+	atOnce    float64 // least bound in a burst that comes while a worker has just been idle
+	grace     float64 // ns that this is
+	excused   float64 // by how much that burst led what can be done
 	trueLow   float64 // low without the guard rails
 	cap       float64 // Guards.MaxTarget in units; +Inf is none
 	burst     float64 // X: the part of high-low that is left, 0 to 1
@@ -162,7 +169,11 @@ func (a *Adaptive) judge(r *Request, l *Load, c *class, v *Verdict) {
 // decide applies the fairness, the classes and the bound to work that has to
 // wait.
 func (a *Adaptive) decide(r *Request, l *Load, c *class, v *Verdict, queue, ahead float64) {
-	bound := min(a.bound(), a.cap)
+	bound := a.bound()
+	if queue >= a.low {
+		bound = a.room(queue, bound)
+	}
+	bound = min(bound, a.cap)
 	room, own, served := bound, bound, false
 	if c != nil {
 		own, served = a.classBound(c, bound)

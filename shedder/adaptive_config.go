@@ -77,6 +77,14 @@ type constants struct {
 	spendAt                   float64 // deviations above capacity from which refusals spend
 	standingAt                float64 // deviations above capacity from which a queue stands
 	standingHigh              float64 // part of the burst bound above which a queue stands
+	grace                     float64 // service times for which a worker has just been idle
+	firmAt, firmOver          float64 // deviations above capacity from which a burst is overload, and until it is for sure
+	firmSigma                 float64 // deviations of a wait that are taken for chance
+	unusual                   float64 // deviations that an overload needs less where a worker is usually idle
+	habitLow, habitHigh       float64 // the load from which one seldom is, and below which usually
+	habitJobs                 float64 // memory of the usual load
+	supplyNoise               float64 // deviations of a mean that are taken for chance where demand is compared
+	young                     float64 // windows of completions after which the mean is known
 }
 
 func (c AdaptiveConfig) withDefaults() AdaptiveConfig {
@@ -103,6 +111,9 @@ func sweptConstants() constants {
 		epochJobs: 128, epochTargets: 4,
 		standingJobs: 48, intervalJobs: 160,
 		fairOver: 0.4, fairShort: 0.5, noise: 2, floorTime: 7, demandJobs: 1024, prior: 50, spendAt: 3.5, standingAt: 2, standingHigh: 0.75,
+		grace: 0.5, firmAt: 3, firmOver: 1, firmSigma: 2,
+		unusual: 2, habitLow: 0.7, habitHigh: 0.85, habitJobs: 2048,
+		supplyNoise: 3, young: 2,
 	}
 }
 

@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// bound returns how many may wait now, without Guards.MaxTarget.
-func (a *Adaptive) bound() float64 { return a.low + a.burst*(a.high-a.low) }
-
 // window is how many completions the service time is estimated from.
 func (a *Adaptive) window() float64 {
 	return max(a.k.window*a.workers, a.k.windowFloor)
@@ -27,6 +24,8 @@ func (a *Adaptive) advance(now time.Duration, given *Load) *Load {
 	case now < a.now || now-a.now > farAhead: // the clock jumped: begin anew from there
 		a.began, a.ends, a.leaving.open = now, now, false
 		a.shed = a.shed && now >= a.now
+		a.spareAt = now
+		a.habit.restart(now)
 	}
 	quiet := time.Duration(0) // of what is beyond the interval under way, without work or calls
 	if a.load.Waiting == 0 && now > a.ends {
@@ -65,6 +64,9 @@ const farAhead = 365 * 24 * time.Hour
 // burst budget back, one that never got short spends it. Intervals without any
 // call in quiet count too, whatever was before: nothing waited in them.
 func (a *Adaptive) interval(l *Load, quiet time.Duration) {
+	if a.warm {
+		a.habit.forget(a.now, a.supply, a.k.habitJobs)
+	}
 	length := a.length()
 	empty := math.Floor(float64(quiet) / length)
 	switch {
@@ -107,7 +109,7 @@ func (a *Adaptive) derive() {
 	a.service0 = toDuration(a.mean)
 	a.deviation = a.mean * math.Sqrt(a.service.variation())
 	if !a.warm || a.mean <= 0 || own <= 0 {
-		a.drain = 0
+		a.drain, a.supply = 0, 0
 		a.warm = false
 		a.span, a.perSpan = float64(time.Second), 1e-9
 		return
@@ -118,8 +120,11 @@ func (a *Adaptive) derive() {
 	if ok && sat < a.drain {
 		a.drain = sat
 	}
+	a.deriveSupply()
 	a.each = 1 / a.drain
-	a.low, a.high = a.bounds(a.mean, a.drain)
+	var timed float64
+	a.low, a.high, timed = a.bounds(a.mean, a.drain)
+	a.deriveBurst(timed)
 	a.whole = max(a.k.epochJobs, a.k.epochTargets*a.low)
 	a.span = a.whole * a.each
 	a.perSpan, a.perWhole = 1/a.span, 1/a.whole
@@ -129,7 +134,7 @@ func (a *Adaptive) derive() {
 		if ok && sat < drain {
 			drain = sat
 		}
-		a.trueLow, _ = a.bounds(own, drain)
+		a.trueLow, _, _ = a.bounds(own, drain)
 	}
 }
 
@@ -147,12 +152,12 @@ func (a *Adaptive) usual(mean, chance float64) float64 {
 }
 
 // bounds returns the standing and the burst bound for a service time and a
-// drain rate.
+// drain rate, and the burst bound as it would be by time alone.
 //
 // The wait is counted in the long-term service time where that is shorter: who
 // waits is used to that, and a stage whose dependency got slow has no more time
 // than before.
-func (a *Adaptive) bounds(mean, drain float64) (low, high float64) {
+func (a *Adaptive) bounds(mean, drain float64) (low, high, timed float64) {
 	usual, sure := mean, mean
 	if !a.frozen {
 		chance := a.noise(a.window())
@@ -163,14 +168,15 @@ func (a *Adaptive) bounds(mean, drain float64) (low, high float64) {
 	floor = min(floor, a.k.floorTime*mean*drain) * usual / mean
 	target := max(a.cfg.TargetFactor*usual, float64(a.cfg.MinTarget)) * drain
 	low = max(max(target, floor), max(2, a.workers/4))
-	high = max(a.cfg.BurstFactor*usual*drain, float64(a.cfg.BurstJobs)*usual/mean)
-	high *= sure / mean // no bursts on top of a service that got slow
+	usual *= sure / mean // no bursts on top of a service that got slow
+	timed = a.cfg.BurstFactor * usual * drain
+	high = max(timed, float64(a.cfg.BurstJobs)*usual/mean)
 	high = max(max(high, 2*target), low)
 	if b := float64(a.cfg.Budget); b > 0 {
 		low = max(min(low, drain*b/4), 1)
 		high = max(min(high, drain*b/2), low)
 	}
-	return low, high
+	return low, high, timed
 }
 
 // idleShape returns how many must wait so that a worker idles less than a given
@@ -227,7 +233,7 @@ type class struct {
 
 // ask counts a request and returns its class, or nil without classes.
 func (a *Adaptive) ask(r *Request, l *Load) *class {
-	a.demand.ask(a.now, a.drain, a.k.demandJobs)
+	a.count()
 	if l.Waiting == 0 && l.Busy < l.Concurrency {
 		a.spare(l)
 	}
@@ -243,17 +249,6 @@ func (a *Adaptive) ask(r *Request, l *Load) *class {
 	c.share = clampTo(r.Share, 0, 1)
 	a.fill(c)
 	return c
-}
-
-// spare tells that a worker has nothing to do.
-func (a *Adaptive) spare(l *Load) {
-	if l.Inbound > 0 {
-		return
-	}
-	a.demand.idle()
-	if a.demand.asked <= a.demand.done {
-		a.burst += (1 - a.burst) * a.k.regainIdle
-	}
 }
 
 // turn begins a new epoch of the rate counters when it is time.

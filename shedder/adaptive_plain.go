@@ -14,7 +14,7 @@ func (a *Adaptive) plain(r *Request, v *Verdict) bool {
 	l := &a.load
 	l.take(&r.Load)
 	a.least = min(a.least, l.Waiting)
-	a.demand.ask(a.now, a.drain, a.k.demandJobs)
+	a.count()
 	v.Service = a.service0
 	if l.Waiting == 0 && l.Busy < l.Concurrency {
 		a.leaving.idle()
@@ -22,7 +22,11 @@ func (a *Adaptive) plain(r *Request, v *Verdict) bool {
 		return true
 	}
 	v.Wait = toDuration(float64(l.Ahead+1) * a.each)
-	if queue, bound := float64(l.Waiting), a.bound(); queue >= bound {
+	queue, bound := float64(l.Waiting), a.bound()
+	if queue >= a.low {
+		bound = a.room(queue, bound)
+	}
+	if queue >= bound {
 		a.refuse(v, RuleBound, bound, queue)
 	}
 	return true
