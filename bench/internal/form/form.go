@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -32,9 +33,9 @@ const Suffix = "-exact"
 // producer handle, batch fills the bus's own slots 32 at a time.
 func Systems() []load.System {
 	return []load.System{
-		{Name: "publish", Open: kind{publish, false}.open},
-		{Name: "handle", Open: kind{handle, false}.open},
-		{Name: "batch", Open: kind{batch, false}.open},
+		{Name: "publish", Open: kind{api: publish}.open},
+		{Name: "handle", Open: kind{api: handle}.open},
+		{Name: "batch", Open: kind{api: batch}.open},
 	}
 }
 
@@ -42,9 +43,9 @@ func Systems() []load.System {
 // deadline on every envelope, far enough not to pass.
 func ExactSystems() []load.System {
 	return []load.System{
-		{Name: "publish" + Suffix, Open: kind{publish, true}.open},
-		{Name: "handle" + Suffix, Open: kind{handle, true}.open},
-		{Name: "batch" + Suffix, Open: kind{batch, true}.open},
+		{Name: "publish" + Suffix, Open: kind{api: publish, exact: true}.open},
+		{Name: "handle" + Suffix, Open: kind{api: handle, exact: true}.open},
+		{Name: "batch" + Suffix, Open: kind{api: batch, exact: true}.open},
 	}
 }
 
@@ -72,10 +73,13 @@ type instance struct {
 	done     *callbacks
 }
 
-// kind is a form of the API, with or without exact timing.
+// kind is a form of the API, with or without exact timing, and what the stages
+// do when they are full.
 type kind struct {
 	api   api
 	exact bool
+	full  bus.FullPolicy
+	most  bool // the window of credits is the capacity
 }
 
 // open builds and starts a bus for the run.
@@ -101,6 +105,10 @@ func (in *instance) config() bus.StageConfig {
 		Capacity:    in.spec.Capacity,
 		Concurrency: in.spec.Concurrency,
 		ExactTiming: in.exact,
+		Full:        in.full,
+	}
+	if in.most {
+		c.Credit.Window = in.spec.Capacity
 	}
 	if in.spec.Keys > 0 {
 		c.Order = bus.ByKey
@@ -124,7 +132,10 @@ func (in *instance) buildLine() error {
 	var route []string
 	for i := range in.spec.Stages {
 		h := bus.Handler(pass)
-		if i == in.spec.Stages-1 {
+		switch {
+		case in.spec.Laps > 0:
+			h = in.visit
+		case i == in.spec.Stages-1:
 			h = in.lastHandler()
 		}
 		st, err := in.stage("s"+strconv.Itoa(i), in.config(), h)
@@ -133,12 +144,12 @@ func (in *instance) buildLine() error {
 		}
 		if i == 0 {
 			in.entry = st
-		} else {
-			route = append(route, st.Name())
 		}
+		route = append(route, st.Name())
 		in.last = []*bus.Stage{st}
 	}
-	in.slips = []bus.Slip{bus.Via(route...)}
+	route = slices.Repeat(route, max(1, in.spec.Laps))
+	in.slips = []bus.Slip{bus.Via(route[1:]...)}
 	return nil
 }
 
@@ -203,6 +214,16 @@ func pass(_ context.Context, e *bus.Envelope) error {
 		return errNotMessage
 	}
 	load.Pass(m)
+	return nil
+}
+
+// visit is the handler of every stage where messages go round.
+func (in *instance) visit(_ context.Context, e *bus.Envelope) error {
+	m, ok := e.Payload.(*load.Msg)
+	if !ok {
+		return errNotMessage
+	}
+	in.run.Visit(m)
 	return nil
 }
 

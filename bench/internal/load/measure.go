@@ -24,6 +24,25 @@ type Instance interface {
 	Close() error
 }
 
+// Observer is an Instance with more to say of a run than that it happened. Read
+// is called after Close, with how long the run took.
+type Observer interface {
+	Read(elapsed time.Duration) Inside
+}
+
+// Inside is what happened inside the stage that the producers publish to.
+type Inside struct {
+	WaitP50  float64 `json:"wait_p50"` // seconds from the entry to the start
+	WaitP99  float64 `json:"wait_p99"`
+	WaitMean float64 `json:"wait_mean"`
+	Depth    float64 `json:"depth"`     // mean number that waited
+	MaxDepth float64 `json:"max_depth"` // most that waited, were delayed or parked
+	Service  float64 `json:"service"`   // mean, seconds
+	Window   float64 `json:"window"`    // credits, at the end
+	Target   float64 `json:"target"`    // seconds, of the credits' wait
+	Blocked  float64 `json:"blocked"`   // seconds that producers waited, in all; only with credits
+}
+
 // System is one way of moving messages.
 type System struct {
 	// Name is what the command line calls it.
@@ -38,11 +57,14 @@ type Sample struct {
 	Workload string  `json:"workload"`
 	System   string  `json:"system"`
 	Messages uint64  `json:"messages"`
-	Seconds  float64 `json:"seconds"` // first send until closed
-	CPU      float64 `json:"cpu"`     // seconds, user and system, same interval
-	Allocs   float64 `json:"allocs"`  // per message, steady state
-	Bytes    float64 `json:"bytes"`   // per message, steady state
-	Others   float64 `json:"others"`  // share of the machine taken by other processes
+	Seconds  float64 `json:"seconds"`  // first send until closed
+	CPU      float64 `json:"cpu"`      // seconds, user and system, same interval
+	Allocs   float64 `json:"allocs"`   // per message, steady state
+	Bytes    float64 `json:"bytes"`    // per message, steady state
+	Others   float64 `json:"others"`   // share of the machine taken by other processes
+	Wakes    float64 `json:"wakes"`    // times a goroutine was set running, per message
+	Switches float64 `json:"switches"` // times a thread waited in the kernel, per message
+	Inside   Inside  `json:"inside"`
 }
 
 // Rate is messages per second.
@@ -93,6 +115,7 @@ func once(sys System, spec Spec, d time.Duration) (Sample, error) {
 		return Sample{}, err
 	}
 	p := newCrew(run, inst)
+	wakesBefore, switchesBefore := wakeCount(), switchCount()
 	cpu, start := cpuTime(), time.Now()
 	p.begin()
 	mem := steady(run, d)
@@ -101,6 +124,7 @@ func once(sys System, spec Spec, d time.Duration) (Sample, error) {
 	closeErr := inst.Close()
 	elapsed := time.Since(start)
 	cpu = cpuTime() - cpu
+	wakes, switches := wakeCount()-wakesBefore, switchCount()-switchesBefore
 
 	if err := errors.Join(sendErr, closeErr, run.Verify()); err != nil {
 		return Sample{}, fmt.Errorf("%s in %s: %w", sys.Name, spec.Name, err)
@@ -111,6 +135,10 @@ func once(sys System, spec Spec, d time.Duration) (Sample, error) {
 	}
 	if s.Messages == 0 {
 		return Sample{}, fmt.Errorf("%s in %s: no message was sent", sys.Name, spec.Name)
+	}
+	s.Wakes, s.Switches = wakes/float64(s.Messages), switches/float64(s.Messages)
+	if o, ok := inst.(Observer); ok {
+		s.Inside = o.Read(elapsed)
 	}
 	return s, nil
 }

@@ -125,6 +125,18 @@ func (r *Run) Shared(m *Msg) {
 // message may call it.
 func Pass(m *Msg) { m.Data[0]++ }
 
+// Visit is the work of every stage of a workload with Laps, the last included.
+// Only the handler that holds the message may call it.
+func (r *Run) Visit(m *Msg) {
+	if m.Data[0]++; m.Data[0]%uint64(r.spec.Visits()) == 0 {
+		r.Shared(m)
+		return
+	}
+	if r.spec.Work == Spin10 {
+		spin10()
+	}
+}
+
 func (r *Run) work(m *Msg) {
 	switch r.spec.Work {
 	case Noop:
@@ -132,6 +144,8 @@ func (r *Run) work(m *Msg) {
 		spin()
 	case Sleep:
 		time.Sleep(time.Millisecond)
+	case Spin10:
+		spin10()
 	}
 	if r.spec.Keys > 0 {
 		last := &r.lastSeq[int(m.Prod)*r.spec.Keys+int(m.Key)]

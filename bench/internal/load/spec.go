@@ -23,6 +23,8 @@ const (
 	Spin
 	// Sleep blocks for a millisecond.
 	Sleep
+	// Spin10 burns about ten microseconds of CPU.
+	Spin10
 )
 
 // Spec describes a workload. It is a value and is never changed after Lookup.
@@ -46,6 +48,9 @@ type Spec struct {
 	Keys int
 	// Work is what the last stage does with each message.
 	Work Work
+	// Laps is how often a message goes round the stages; 0 and 1 are once. With
+	// Laps set every visit does the Work, not the last alone.
+	Laps int
 	// Mixed turns on the second form of W3: a choice of three stages for the
 	// second visit, failing handlers, headers and completion callbacks.
 	Mixed bool
@@ -54,8 +59,11 @@ type Spec struct {
 // InOrder tells whether each consumer sees every message of a lone producer in
 // the order of publication. The way in which messages are reused depends on it.
 func (s Spec) InOrder() bool {
-	return s.Producers == 1 && s.Concurrency == 1 && s.Stages == 1 && !s.Mixed
+	return s.Producers == 1 && s.Concurrency == 1 && s.Stages == 1 && s.Laps <= 1 && !s.Mixed
 }
+
+// Visits is how many handlers a message meets.
+func (s Spec) Visits() int { return s.Stages * max(1, s.Laps) }
 
 // All returns the workloads in the order of the table.
 func All() []Spec {
@@ -82,9 +90,44 @@ func All() []Spec {
 	}
 }
 
+// Capacities are those of the workloads S8 and S64.
+func Capacities() []int { return []int{64, 1024, 16384} }
+
+// Saturated is the name of the workload in which producers saturate a stage of
+// 16 handlers that sleep 1 ms.
+func Saturated(producers, capacity int) string { return fmt.Sprintf("S%dc%d", producers, capacity) }
+
+// Policies returns the workloads on which the full policies are compared, beside
+// W1 to W3.
+func Policies() []Spec {
+	var all []Spec
+	for _, producers := range []int{8, 64} {
+		for _, capacity := range Capacities() {
+			all = append(all, Spec{
+				Name:   Saturated(producers, capacity),
+				Note:   fmt.Sprintf("%d producers, concurrency 16, 1 ms of sleep, capacity %d", producers, capacity),
+				Stages: 1, Subscribers: 1, Producers: producers, Concurrency: 16, Capacity: capacity, Work: Sleep,
+			})
+		}
+	}
+	ring := func(name, note string, stages, laps int, work Work) {
+		all = append(all, Spec{
+			Name: name, Note: note, Stages: stages, Laps: laps, Work: work,
+			Subscribers: 1, Producers: 8, Concurrency: 2, Capacity: 1024,
+		})
+	}
+	ring("L24", "24 stages, no-op handlers", 24, 1, Noop)
+	ring("R3", "ring of 3 stages, 8 laps, no-op handlers", 3, 8, Noop)
+	ring("R8", "ring of 8 stages, 3 laps, no-op handlers", 8, 3, Noop)
+	ring("L24s", "24 stages, 10 µs of CPU each", 24, 1, Spin10)
+	ring("R3s", "ring of 3 stages, 8 laps, 10 µs of CPU at each visit", 3, 8, Spin10)
+	ring("R8s", "ring of 8 stages, 3 laps, 10 µs of CPU at each visit", 8, 3, Spin10)
+	return all
+}
+
 // Lookup finds a workload by its name, in any case.
 func Lookup(name string) (Spec, error) {
-	for _, s := range All() {
+	for _, s := range append(All(), Policies()...) {
 		if strings.EqualFold(s.Name, name) {
 			return s, nil
 		}

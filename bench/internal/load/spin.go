@@ -28,6 +28,8 @@ func SetSpin(turns uint64) { spinLoops = turns }
 
 func spin() { runtime.KeepAlive(spinFor(spinLoops)) }
 
+func spin10() { runtime.KeepAlive(spinFor(10 * spinLoops)) }
+
 //go:noinline
 func spinFor(n uint64) uint64 {
 	x := uint64(88172645463325252)

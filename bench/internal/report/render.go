@@ -57,6 +57,18 @@ func estimate(e stat.Estimate) string {
 	return fmt.Sprintf("%.2f [%.2f, %.2f]", e.Mid, e.Low, e.High)
 }
 
+// Markdown writes the rows, of which the first is the head, as a table.
+func Markdown(w io.Writer, rows [][]string) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	t := newMarkdown(w, rows[0]...)
+	for _, r := range rows[1:] {
+		t.row(r...)
+	}
+	return t.flush()
+}
+
 // markdown writes aligned tables. The first error is kept for flush.
 type markdown struct {
 	tw      *tabwriter.Writer

@@ -73,6 +73,15 @@ type pair struct {
 
 func (p pair) others() float64 { return max(p.cell.Others, p.base.Others) }
 
+// Pairs returns the two sides of a row in each of the rounds to count.
+func (d Data) Pairs(r Row) (cells, bases []load.Sample) {
+	use, _ := d.pairs(r)
+	for _, p := range use {
+		cells, bases = append(cells, p.cell), append(bases, p.base)
+	}
+	return cells, bases
+}
+
 // pairs returns the pairs of the rounds to count, and how many there are in
 // all. Rounds in which others took too much of the machine are left out as long
 // as half of the rounds stay; otherwise all count, and the row says so.
