@@ -23,9 +23,12 @@ type desk struct {
 	accounts  []*account    // all that have an entry in the ledger
 	lapsing   bool          // a timer looks for leases that are over
 	clamped   bool          // the window that was asked for is above the capacity
+	untold    int           // of all accounts
 	blocked   time.Duration // for how long publishes have waited, added up
 	ring      []*Stage      // the rings that the stage is part of
 	edgesMade uint32        // Bus.edgesMade when that was found out
+	next      *Stage        // where its work goes next
+	forks     bool          // there is more than one such stage
 }
 
 // newDesk returns the desk of a stage that becomes one with Credit.
@@ -75,6 +78,7 @@ func (d *desk) open(a *account) {
 
 // drop takes a's entry out of the ledger; its credits go back.
 func (d *desk) drop(a *account) {
+	d.tellLocked()
 	a.foldLocked()
 	d.ledger.Close(a.led)
 	d.stage.handInLocked(a.held)
@@ -108,7 +112,43 @@ func (s *Stage) grantsLocked() bool {
 // spendLocked takes the place of one publish: a credit that its producer holds,
 // or a free one for which nobody waits.
 func (s *Stage) spendLocked(e *Envelope, par *parent) bool {
-	return s.spendManyLocked(s.payerLocked(e, par), 1) == 1
+	a := s.payerLocked(e, par)
+	if a.plain {
+		return s.passLocked(a)
+	}
+	return s.spendManyLocked(a, 1) == 1
+}
+
+// passLocked is spendLocked for a publish without a Producer, which never holds
+// credits: the ledger hears of it by and by, see tellLocked.
+func (s *Stage) passLocked(a *account) bool {
+	if s.mu.holds.any() || s.mu.closed || !s.takeFreeLocked() {
+		return false
+	}
+	a.untold++
+	s.mu.desk.untold++
+	return true
+}
+
+// tellLocked tells the ledger what passed without it: before somebody waits,
+// whose turn depends on it, and before anybody reads the books.
+func (d *desk) tellLocked() {
+	if d.untold == 0 {
+		return
+	}
+	d.untold = 0
+	l := d.ledger
+	used, now := l.Used(), d.now()
+	for _, a := range d.plain {
+		if n := a.untold; n > 0 && a.led != nil {
+			a.untold = 0
+			l.SetUsed(0)
+			l.SetWindow(l.Unspent() + n) // their places were taken, and are free again by now
+			l.Spend(a.led, l.Grant(a.led, n, now))
+		}
+	}
+	l.SetUsed(used)
+	l.SetWindow(d.window)
 }
 
 // spendManyLocked is spendLocked for up to n publishes of one producer.
@@ -139,6 +179,7 @@ func (s *Stage) spendManyLocked(a *account, n int) int {
 // them or none. It returns how many.
 func (d *desk) grantLocked(a *account, least, n int) int {
 	s := d.stage
+	d.tellLocked()
 	free := s.free.Load() - s.mu.shut
 	if free < int64(least) || !s.grantsLocked() {
 		return 0
@@ -184,7 +225,11 @@ func (s *Stage) serveLocked() {
 		a, _ := next.Tag.(*account)
 		w := a.turns.head
 		want := next.Wanted()
-		if d.grantLocked(a, want, want) == 0 {
+		ahead := 0
+		if a.lane != nil && w.want == 0 {
+			ahead = d.lot() - 1 // as a lane does when it finds room
+		}
+		if d.grantLocked(a, want, want+ahead) == 0 {
 			return
 		}
 		switch {
@@ -205,6 +250,9 @@ func (s *Stage) serveLocked() {
 // recallLocked takes back for others what producers have been granted beyond
 // what they may keep.
 func (d *desk) recallLocked() {
+	if d.ledger.Unspent() == 0 {
+		return
+	}
 	now := d.now()
 	for _, a := range d.accounts {
 		a.recallLocked(now)

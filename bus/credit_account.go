@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sedabus/seda/credit"
+	"github.com/sedabus/seda/internal/queue"
 )
 
 // account is what one producer has at its stage's desk. Stage.mu guards it, but
@@ -17,6 +18,7 @@ type account struct {
 	weight int
 	class  int
 	plain  bool // of publishes without a Producer
+	untold int  // those of them that the ledger has not heard of
 
 	led    *credit.Account // nil until it is needed, and in a stage without Credit
 	index  int             // in desk.accounts
@@ -141,14 +143,11 @@ func (l *lane) leaseCreditLocked(ctx context.Context, e *Envelope, now int64) (l
 		d.open(a)
 	}
 	a.foldLocked()
-	free := func() {
-		if a.held == 0 && s.mu.waiters.n == 0 && s.mu.arrivals.Len() == 0 {
-			d.grantLocked(a, 1, 1)
+	if a.held == 0 && s.mu.waiters.n == 0 && s.mu.arrivals.Len() == 0 { // else enterFull helps
+		if d.grantLocked(a, 1, d.lot()) == 0 {
+			s.helpLocked()
+			d.grantLocked(a, 1, d.lot())
 		}
-	}
-	if free(); a.held == 0 {
-		s.helpLocked()
-		free()
 	}
 	if a.held == 0 {
 		l.sealLocked()
@@ -158,6 +157,14 @@ func (l *lane) leaseCreditLocked(ctx context.Context, e *Envelope, now int64) (l
 	a.held -= l.extendLocked(a.held)
 	s.unlockAndStart()
 	return true, nil
+}
+
+// lot is how many credits a lane is granted at a time: a chunk's worth, and fewer
+// when few are left for all.
+func (d *desk) lot() int {
+	s := d.stage
+	share := (s.free.Load() - s.mu.shut) / int64(2*max(1, len(s.mu.lanes)))
+	return int(min(max(1, share), queue.Len))
 }
 
 // blockTime adds up for how long somebody has waited.

@@ -41,13 +41,14 @@ func (s *Stage) lineUpLocked(w *waiter) {
 	if w.acct == nil {
 		w.acct = s.payerLocked(&w.env, w.par)
 	}
-	w.since = s.bus.clock.Tick()
+	w.since = int64(s.mu.desk.now())
 	w.acct.waits.begin(w.since)
 	s.takeTurnLocked(w)
 }
 
 // takeTurnLocked puts w into its account's line.
 func (s *Stage) takeTurnLocked(w *waiter) {
+	s.mu.desk.tellLocked()
 	a := w.acct
 	a.turns.push(w)
 	if a.turns.head == w {
@@ -63,7 +64,7 @@ func (s *Stage) leaveLineLocked(w *waiter) {
 		return
 	}
 	s.leaveTurnLocked(w)
-	now := s.bus.clock.Tick()
+	now := int64(s.mu.desk.now())
 	a.waits.end(now)
 	s.mu.desk.blocked += time.Duration(max(0, now-w.since))
 	w.acct = nil

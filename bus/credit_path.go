@@ -81,12 +81,30 @@ func (e *edge) feelLocked() {
 		w.ready <- reason.None
 	}
 	switch clogged := e.clogged.Load(); {
-	case !clogged && backlog >= share:
+	case !clogged && backlog >= share && e.from.branchesLocked():
 		e.clogged.Store(true)
 		e.from.bus.clogs.Add(1)
 	case clogged && e.line.head == nil && e.line.coming == 0 && backlog <= share/2:
 		e.clogged.Store(false)
 		e.from.bus.clogs.Add(-1)
+	}
+}
+
+// branchesLocked says whether the stage has work that does not go where its other
+// work goes: only then has anybody to be kept out of a clogged edge's way.
+func (s *Stage) branchesLocked() bool {
+	end := &s.mu.count.end
+	return s.mu.desk.forks || end[0].completed+end[1].completed > 0
+}
+
+// goesTo notes that some of the stage's work goes to a next stage.
+func (d *desk) goesTo(to *Stage) {
+	switch {
+	case d == nil || d.next == to:
+	case d.next == nil:
+		d.next = to
+	default:
+		d.forks = true
 	}
 }
 

@@ -59,6 +59,7 @@ func (s *Stage) ReadCredit(dst *CreditState) {
 		return
 	}
 	s.helpLocked()
+	d.tellLocked()
 	now := s.bus.clock.Now()
 	for _, a := range d.accounts {
 		dst.Producers = append(dst.Producers, a.readLocked(now))

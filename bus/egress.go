@@ -213,6 +213,7 @@ func (s *Stage) allowedLocked(ex *executor, c *chunk, n int, force bool) int {
 		}
 		if e.Slip != slip {
 			slip, to = e.Slip, e.Slip.resolve(s.bus)
+			s.mu.desk.goesTo(to)
 		}
 		if to == nil || (!s.overtakes(ex, to) && s.reservePlace(ex, to, n-i)) {
 			continue
@@ -258,6 +259,7 @@ func (s *Stage) allowedOne(ex *executor, e *Envelope, force bool) int {
 	if to == nil {
 		return 1
 	}
+	s.mu.desk.goesTo(to)
 	way := s.findEdge(to)
 	if way == nil {
 		return 1
