@@ -39,7 +39,7 @@ func (b *book) gates(w io.Writer) (missed int, err error) {
 		judge("ring beside its pipeline", where(r), "lower end at least 0.95", span(e), e.Low >= nonInferior)
 	}
 	for _, r := range append(b.plan.rate, b.plan.wait...) {
-		e := b.estimate(r, wakeRatio)
+		e := b.estimate(r, waitRatio)
 		judge("wake-ups a message beside Block", where(r), "upper end at most 1.05", span(e), e.High <= mostWakes)
 	}
 	b.waitGates(judge)

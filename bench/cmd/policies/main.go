@@ -57,7 +57,7 @@ func fail(err error) {
 
 func run(ctx context.Context, o *options, out, diag io.Writer) (missed int, err error) {
 	if o.one != "" {
-		return 0, measureOne(o, out)
+		return 0, measureOne(ctx, o, out)
 	}
 	o.spin = load.Calibrate()
 	start := time.Now()
@@ -91,11 +91,11 @@ func run(ctx context.Context, o *options, out, diag io.Writer) (missed int, err 
 }
 
 // measureOne is what a child does.
-func measureOne(o *options, out io.Writer) error {
+func measureOne(ctx context.Context, o *options, out io.Writer) error {
 	workload, system, _ := strings.Cut(o.one, "/")
 	load.SetSpin(o.spin)
 	if workload == cost {
-		return json.NewEncoder(out).Encode(report.NewAnswer(form.MeasurePublish(system, o.dur)))
+		return json.NewEncoder(out).Encode(report.NewAnswer(form.MeasurePublish(ctx, system, o.dur)))
 	}
 	spec, err := load.Lookup(workload)
 	if err != nil {
@@ -103,7 +103,7 @@ func measureOne(o *options, out io.Writer) error {
 	}
 	for _, sys := range form.PolicySystems() {
 		if sys.Name == system {
-			return json.NewEncoder(out).Encode(report.NewAnswer(load.Measure(sys, spec, o.dur)))
+			return json.NewEncoder(out).Encode(report.NewAnswer(load.MeasureWaits(sys, spec, o.dur)))
 		}
 	}
 	return fmt.Errorf("no system %q", system)

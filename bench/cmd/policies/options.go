@@ -24,7 +24,7 @@ type options struct {
 }
 
 // parts are what can be measured by itself.
-var parts = []string{"rate", "wait", "ring", "cost", "overload"} //nolint:gochecknoglobals // a table
+var parts = []string{"rate", "wait", "ring", "cost", "overload"}
 
 func parse(args []string, diag io.Writer) (*options, error) {
 	o := &options{}

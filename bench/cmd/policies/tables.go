@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,9 +45,15 @@ func rateRatio(cell, base load.Sample) float64 { return cell.Rate() / base.Rate(
 
 func cpuRatio(cell, base load.Sample) float64 { return cell.CPUNanos() / base.CPUNanos() }
 
-func wakeRatio(cell, base load.Sample) float64 { return cell.Wakes / base.Wakes }
+// waitRatio compares wake-ups. A thousandth of one for a message is nothing.
+func waitRatio(cell, base load.Sample) float64 {
+	const nothing = 0.001
+	return (cell.Waits + nothing) / (base.Waits + nothing)
+}
 
-func wakesOf(s load.Sample) float64 { return s.Wakes }
+func waitsOf(s load.Sample) float64 { return s.Waits }
+
+func turnsOf(s load.Sample) float64 { return s.Turns }
 
 func p50Of(s load.Sample) float64 { return s.Inside.WaitP50 }
 
@@ -103,12 +110,13 @@ func (b *book) tables(w io.Writer) error {
 }
 
 func (b *book) rateTable() [][]string {
-	rows := [][]string{{"workload", "form", "window", "M msg/s", "Block's", "ratio [95 %]", "", "CPU ratio", "wakes a message", "Block's"}}
+	rows := [][]string{{"workload", "form", "window", "M msg/s", "Block's", "ratio [95 %]", "", "CPU ratio", "wake-ups", "Block's", "turns", "Block's"}}
 	for _, r := range b.plan.rate {
 		rows = append(rows, []string{
 			r.Workload, api(r.System), b.window(r), mega(b.median(r.Cell, load.Sample.Rate)), mega(b.median(r.Base, load.Sample.Rate)),
 			span(b.estimate(r, rateRatio)), word(b.estimate(r, rateRatio)), span(b.estimate(r, cpuRatio)),
-			fmt.Sprintf("%.4f", b.median(r.Cell, wakesOf)), fmt.Sprintf("%.4f", b.median(r.Base, wakesOf)),
+			fmt.Sprintf("%.4f", b.median(r.Cell, waitsOf)), fmt.Sprintf("%.4f", b.median(r.Base, waitsOf)),
+			fmt.Sprintf("%.3f", b.median(r.Cell, turnsOf)), fmt.Sprintf("%.3f", b.median(r.Base, turnsOf)),
 		})
 	}
 	return rows
@@ -134,7 +142,7 @@ func mega(rate float64) string { return fmt.Sprintf("%.2f", rate/1e6) }
 func (b *book) waitTable() [][]string {
 	rows := [][]string{{
 		"producers", "form", "capacity", "ratio of rates [95 %]", "", "window", "wait p50", "p99", "depth",
-		"Block's p50", "p99", "depth", "wakes a message", "Block's", "ratio [95 %]",
+		"Block's p50", "p99", "depth", "wake-ups", "Block's", "ratio [95 %]", "turns", "Block's",
 	}}
 	for _, r := range b.plan.wait {
 		spec, err := load.Lookup(r.Workload)
@@ -142,11 +150,12 @@ func (b *book) waitTable() [][]string {
 			continue
 		}
 		rows = append(rows, []string{
-			fmt.Sprint(spec.Producers), api(r.System), fmt.Sprint(spec.Capacity),
+			strconv.Itoa(spec.Producers), api(r.System), strconv.Itoa(spec.Capacity),
 			span(b.estimate(r, rateRatio)), word(b.estimate(r, rateRatio)), fmt.Sprintf("%.0f", b.median(r.Cell, windowOf)),
 			short(b.median(r.Cell, p50Of)), short(b.median(r.Cell, p99Of)), fmt.Sprintf("%.0f", b.median(r.Cell, depthOf)),
 			short(b.median(r.Base, p50Of)), short(b.median(r.Base, p99Of)), fmt.Sprintf("%.0f", b.median(r.Base, depthOf)),
-			fmt.Sprintf("%.2f", b.median(r.Cell, wakesOf)), fmt.Sprintf("%.2f", b.median(r.Base, wakesOf)), span(b.estimate(r, wakeRatio)),
+			fmt.Sprintf("%.2f", b.median(r.Cell, waitsOf)), fmt.Sprintf("%.2f", b.median(r.Base, waitsOf)), span(b.estimate(r, waitRatio)),
+			fmt.Sprintf("%.2f", b.median(r.Cell, turnsOf)), fmt.Sprintf("%.2f", b.median(r.Base, turnsOf)),
 		})
 	}
 	return rows

@@ -2,6 +2,7 @@ package form_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,6 +25,39 @@ func TestFormsKeepTheirPromises(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestPoliciesKeepTheirPromises does the same for the policies beside each other.
+func TestPoliciesKeepTheirPromises(t *testing.T) {
+	specs := load.Policies()
+	for _, name := range []string{"W1", "W2", "W3"} {
+		spec, err := load.Lookup(name)
+		require.NoError(t, err)
+		specs = append(specs, spec)
+	}
+	for _, sys := range form.PolicySystems() {
+		for _, spec := range specs {
+			t.Run(sys.Name+"/"+spec.Name, func(t *testing.T) {
+				if spec.Work != load.Noop {
+					spec.Work = load.Noop
+				}
+				require.NoError(t, load.RunCount(sys, spec, 203, nil, nil))
+			})
+		}
+	}
+}
+
+// TestMeasurePublish measures while there is room: nobody waits, nothing is
+// allocated.
+func TestMeasurePublish(t *testing.T) {
+	for _, sys := range []string{"block-publish", "block-handle", "credit-max-publish", "credit-max-handle"} {
+		s, err := form.MeasurePublish(t.Context(), sys, time.Millisecond)
+		require.NoError(t, err, sys)
+		assert.Positive(t, s.Messages)
+		assert.Less(t, s.Allocs, 0.1)
+	}
+	_, err := form.MeasurePublish(t.Context(), "chan", time.Millisecond)
+	require.ErrorIs(t, err, load.ErrUnsupported)
 }
 
 // TestUnevenBatch ends within a batch.

@@ -58,7 +58,7 @@ const (
 // in one of the PolicySystems and for about d: the handler is held up meanwhile.
 // A handle has acquired its credits before; other publishes take them from the
 // stage one by one.
-func MeasurePublish(sys string, d time.Duration) (load.Sample, error) {
+func MeasurePublish(ctx context.Context, sys string, d time.Duration) (load.Sample, error) {
 	k, ok := map[string]kind{
 		"block-publish":      {full: bus.Block},
 		"block-handle":       {full: bus.Block, api: handle},
@@ -72,7 +72,7 @@ func MeasurePublish(sys string, d time.Duration) (load.Sample, error) {
 	if err != nil {
 		return load.Sample{}, err
 	}
-	defer b.Shutdown(context.Background()) //nolint:errcheck // nothing is left to lose
+	defer b.Shutdown(ctx) //nolint:errcheck // nothing is left to lose
 	c := bus.StageConfig{Capacity: 2 * costRound, Full: k.full}
 	c.Credit.Window = 2 * costRound
 	st, err := b.Stage("s", c)
@@ -92,7 +92,7 @@ func MeasurePublish(sys string, d time.Duration) (load.Sample, error) {
 	defer p.Close()
 	s := load.Sample{Workload: "cost", System: sys}
 	for round := 0; s.Seconds < d.Seconds(); round++ {
-		took, allocs, err := costOnce(k, st, p, &gate)
+		took, allocs, err := costOnce(ctx, k, st, p, &gate)
 		if err != nil {
 			return load.Sample{}, err
 		}
@@ -107,8 +107,7 @@ func MeasurePublish(sys string, d time.Duration) (load.Sample, error) {
 }
 
 // costOnce publishes one round and waits until it was handled.
-func costOnce(k kind, st *bus.Stage, p *bus.Producer, gate *sync.Mutex) (took time.Duration, allocs float64, err error) {
-	ctx := context.Background()
+func costOnce(ctx context.Context, k kind, st *bus.Stage, p *bus.Producer, gate *sync.Mutex) (took time.Duration, allocs float64, err error) {
 	e := bus.Envelope{Payload: st}
 	var before, after runtime.MemStats
 	gate.Lock()

@@ -62,7 +62,8 @@ type Sample struct {
 	Allocs   float64 `json:"allocs"`   // per message, steady state
 	Bytes    float64 `json:"bytes"`    // per message, steady state
 	Others   float64 `json:"others"`   // share of the machine taken by other processes
-	Wakes    float64 `json:"wakes"`    // times a goroutine was set running, per message
+	Turns    float64 `json:"turns"`    // times a goroutine was set running, per message
+	Waits    float64 `json:"waits"`    // times a producer waited, per message; see MeasureWaits
 	Switches float64 `json:"switches"` // times a thread waited in the kernel, per message
 	Inside   Inside  `json:"inside"`
 }
@@ -83,6 +84,21 @@ func Measure(sys System, spec Spec, d time.Duration) (Sample, error) {
 		return Sample{}, err
 	}
 	return once(sys, spec, d)
+}
+
+// MeasureWaits is Measure with a further run of half of d, in which it is counted
+// how often producers wait until they are woken.
+func MeasureWaits(sys System, spec Spec, d time.Duration) (Sample, error) {
+	s, err := Measure(sys, spec, d)
+	if err != nil {
+		return Sample{}, err
+	}
+	runtime.SetBlockProfileRate(1) // every wait of a goroutine
+	before := waitCount()
+	counted, err := once(sys, spec, d/2)
+	s.Waits = (waitCount() - before) / float64(max(1, counted.Messages))
+	runtime.SetBlockProfileRate(0)
+	return s, err
 }
 
 // RunCount sends perProducer messages from every producer and verifies the
@@ -115,7 +131,7 @@ func once(sys System, spec Spec, d time.Duration) (Sample, error) {
 		return Sample{}, err
 	}
 	p := newCrew(run, inst)
-	wakesBefore, switchesBefore := wakeCount(), switchCount()
+	turnsBefore, switchesBefore := turnCount(), switchCount()
 	cpu, start := cpuTime(), time.Now()
 	p.begin()
 	mem := steady(run, d)
@@ -124,7 +140,7 @@ func once(sys System, spec Spec, d time.Duration) (Sample, error) {
 	closeErr := inst.Close()
 	elapsed := time.Since(start)
 	cpu = cpuTime() - cpu
-	wakes, switches := wakeCount()-wakesBefore, switchCount()-switchesBefore
+	turns, switches := turnCount()-turnsBefore, switchCount()-switchesBefore
 
 	if err := errors.Join(sendErr, closeErr, run.Verify()); err != nil {
 		return Sample{}, fmt.Errorf("%s in %s: %w", sys.Name, spec.Name, err)
@@ -136,7 +152,7 @@ func once(sys System, spec Spec, d time.Duration) (Sample, error) {
 	if s.Messages == 0 {
 		return Sample{}, fmt.Errorf("%s in %s: no message was sent", sys.Name, spec.Name)
 	}
-	s.Wakes, s.Switches = wakes/float64(s.Messages), switches/float64(s.Messages)
+	s.Turns, s.Switches = turns/float64(s.Messages), switches/float64(s.Messages)
 	if o, ok := inst.(Observer); ok {
 		s.Inside = o.Read(elapsed)
 	}
