@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/sedabus/seda/internal/drain"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -41,8 +42,8 @@ type Adaptive struct {
 	workers float64       // Load.Concurrency as last seen, at least 1
 	load    Load
 
-	service service
-	leaving departures
+	service drain.Service
+	leaving drain.Departures
 	demand  demand
 	habit   habit
 	spareAt time.Duration // when a request found an idle worker last
@@ -349,8 +350,8 @@ func (a *Adaptive) Done(d *Done) {
 	if a.drain > 0 {
 		most = a.k.outlier * (float64(d.N) + a.workers) / a.drain
 	}
-	a.service.add(d.N, float64(d.Service), d.Squares, a.window())
-	a.leaving.add(a.now, d.N, l.Waiting, a.satWindow(), most)
+	a.service.Add(d.N, float64(d.Service), d.Squares, a.window())
+	a.leaving.Add(a.now, d.N, l.Waiting, a.satWindow(), most)
 	if a.guarded || d.Guards.measured() {
 		a.guard(d.Guards)
 	}
@@ -371,8 +372,8 @@ func (a *Adaptive) Inspect(_ time.Duration, st *State) {
 	st.Warm = a.warm
 	st.Service = a.service0
 	st.ServiceDev = toDuration(a.deviation)
-	if a.service.slow > 0 {
-		st.ServiceRatio = a.service.mean() / a.service.slow
+	if a.service.Slow > 0 {
+		st.ServiceRatio = a.service.Mean() / a.service.Slow
 	}
 	st.DrainRate = a.drain * 1e9
 	if a.drain > 0 {

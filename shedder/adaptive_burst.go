@@ -56,7 +56,7 @@ func (a *Adaptive) count() {
 // The time of n that wait is off by deviation/mean/sqrt(n) of itself, so that
 // firm is the n with n + firmSigma·(deviation/mean)·sqrt(n) = timed.
 func (a *Adaptive) deriveBurst(timed float64) {
-	sigma := a.k.firmSigma * math.Sqrt(a.service.variation())
+	sigma := a.k.firmSigma * math.Sqrt(a.service.Variation())
 	root := (math.Sqrt(sigma*sigma+4*timed) - sigma) / 2
 	a.firm = max(root*root, a.low)
 	a.grace = a.k.grace * a.mean
@@ -74,13 +74,13 @@ func (a *Adaptive) deriveBurst(timed float64) {
 func (a *Adaptive) deriveSupply() {
 	before := a.supply
 	a.supply = a.drain
-	if s := &a.service; !a.frozen && s.longN > 0 {
-		ratio := a.mean * s.longN / s.longSum
-		if math.Abs(ratio-1) < a.k.supplyNoise*math.Sqrt(s.variation()/a.window()) {
+	if n, sum := a.service.Long(); !a.frozen && n > 0 {
+		ratio := a.mean * n / sum
+		if math.Abs(ratio-1) < a.service.Noise(a.k.supplyNoise, a.window()) {
 			a.supply *= ratio
 		}
 	}
-	if before > 0 && float64(a.service.seen) < a.k.young*a.window() {
+	if before > 0 && float64(a.service.Seen) < a.k.young*a.window() {
 		a.demand.done *= a.supply / before
 	}
 }

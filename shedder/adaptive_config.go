@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/sedabus/seda/internal/drain"
 )
 
 // AdaptiveConfig configures [Adaptive]. The zero value is valid and needs no
@@ -96,21 +98,21 @@ func (c AdaptiveConfig) withDefaults() AdaptiveConfig {
 	def(&c.Spend, 2)
 	def(&c.Deviations, 3)
 	c.Deviations = max(c.Deviations, 0)
-	def(&c.Warm, 8)
+	def(&c.Warm, drain.Warm)
 	def(&c.Senders, 1024)
 	return c
 }
 
 func sweptConstants() constants {
 	return constants{
-		window: 4, windowFloor: 32,
-		satWindow: 16, satWindowFloor: 256,
-		outlier:  16,
+		window: drain.ServiceWindow, windowFloor: drain.ServiceFloor,
+		satWindow: drain.DepartureWindow, satWindowFloor: drain.DepartureFloor,
+		outlier:  drain.Outlier,
 		interval: 5, standing: 0.8, shrink: 0.6, regain: 0.3, regainAt: 1, regainIdle: 0.05,
 		floorLeast: 0.5, floorMost: 4,
 		epochJobs: 128, epochTargets: 4,
 		standingJobs: 48, intervalJobs: 160,
-		fairOver: 0.4, fairShort: 0.5, noise: 2, floorTime: 7, demandJobs: 1024, prior: 50, spendAt: 3.5, standingAt: 2, standingHigh: 0.75,
+		fairOver: 0.4, fairShort: 0.5, noise: drain.Chance, floorTime: 7, demandJobs: 1024, prior: 50, spendAt: 3.5, standingAt: 2, standingHigh: 0.75,
 		grace: 0.5, firmAt: 3, firmOver: 1, firmSigma: 2,
 		unusual: 2, habitLow: 0.7, habitHigh: 0.85, habitJobs: 2048,
 		supplyNoise: 3, young: 2,

@@ -22,7 +22,8 @@ func (a *Adaptive) advance(now time.Duration, given *Load) *Load {
 	case now < a.now && a.now-now <= crossing:
 		now = a.now
 	case now < a.now || now-a.now > farAhead: // the clock jumped: begin anew from there
-		a.began, a.ends, a.leaving.open = now, now, false
+		a.began, a.ends = now, now
+		a.leaving.Idle()
 		a.shed = a.shed && now >= a.now
 		a.spareAt = now
 		a.habit.restart(now)
@@ -36,11 +37,11 @@ func (a *Adaptive) advance(now time.Duration, given *Load) *Load {
 	l.take(given)
 	if w := float64(l.Concurrency); w != a.workers {
 		a.workers = w
-		a.leaving.reset()
+		a.leaving.Reset()
 		a.derive()
 	}
 	if l.Held || l.Waiting == 0 && l.Busy < l.Concurrency {
-		a.leaving.idle()
+		a.leaving.Idle()
 	}
 	a.least = min(a.least, l.Waiting)
 	switch {
@@ -97,29 +98,25 @@ func (a *Adaptive) length() float64 {
 // derive computes what follows from the measurements.
 func (a *Adaptive) derive() {
 	was := a.warm
-	a.warm = a.service.seen >= int(min(a.workers, 1<<20))+a.cfg.Warm
+	a.warm = a.service.Seen >= int(min(a.workers, 1<<20))+a.cfg.Warm
 	if a.warm && !was { // what was asked for so far is known, what was done too
-		a.demand.done = float64(a.service.seen)
+		a.demand.done = float64(a.service.Seen)
 		a.demand.last = a.now
 	}
-	own := a.service.mean()
+	own := a.service.Mean()
 	if !a.frozen {
 		a.mean = own
 	}
 	a.service0 = toDuration(a.mean)
-	a.deviation = a.mean * math.Sqrt(a.service.variation())
+	a.deviation = a.mean * math.Sqrt(a.service.Variation())
 	if !a.warm || a.mean <= 0 || own <= 0 {
 		a.drain, a.supply = 0, 0
 		a.warm = false
 		a.span, a.perSpan = float64(time.Second), 1e-9
 		return
 	}
-	a.drain = a.workers / a.mean
-	sat, ok := a.leaving.rate(a.satWindow())
-	sat *= 1 + a.noise(a.satWindow())
-	if ok && sat < a.drain {
-		a.drain = sat
-	}
+	noise := a.noise(a.satWindow())
+	a.drain = a.leaving.Drain(a.workers, a.mean, a.satWindow(), noise)
 	a.deriveSupply()
 	a.each = 1 / a.drain
 	var timed float64
@@ -130,25 +127,13 @@ func (a *Adaptive) derive() {
 	a.perSpan, a.perWhole = 1/a.span, 1/a.whole
 	a.trueLow = a.low
 	if a.frozen {
-		drain := a.workers / own
-		if ok && sat < drain {
-			drain = sat
-		}
-		a.trueLow, _, _ = a.bounds(own, drain)
+		a.trueLow, _, _ = a.bounds(own, a.leaving.Drain(a.workers, own, a.satWindow(), noise))
 	}
 }
 
 // noise is how far a mean of n may be off by chance.
 func (a *Adaptive) noise(n float64) float64 {
-	return a.k.noise * math.Sqrt(a.service.variation()/n)
-}
-
-// usual returns the service time to count waits in: mean while it is above the
-// long-term one by no more than the part that chance explains, and the further
-// above it is, the more of the long-term one.
-func (a *Adaptive) usual(mean, chance float64) float64 {
-	slow := a.service.slow
-	return min(mean, slow*max(2*(1+chance)-mean/slow, 1))
+	return a.service.Noise(a.k.noise, n)
 }
 
 // bounds returns the standing and the burst bound for a service time and a
@@ -157,24 +142,24 @@ func (a *Adaptive) usual(mean, chance float64) float64 {
 // The wait is counted in the long-term service time where that is shorter: who
 // waits is used to that, and a stage whose dependency got slow has no more time
 // than before.
-func (a *Adaptive) bounds(mean, drain float64) (low, high, timed float64) {
+func (a *Adaptive) bounds(mean, rate float64) (low, high, timed float64) {
 	usual, sure := mean, mean
 	if !a.frozen {
 		chance := a.noise(a.window())
-		usual, sure = a.usual(mean, chance), a.usual(mean, 1.5*chance)
+		usual, sure = a.service.Usual(mean, chance), a.service.Usual(mean, 1.5*chance)
 	}
-	spread := clampTo((1+a.service.variation())/2, a.k.floorLeast, a.k.floorMost)
+	spread := clampTo((1+a.service.Variation())/2, a.k.floorLeast, a.k.floorMost)
 	floor := float64(a.cfg.FloorJobs) * spread * idleShape(a.demand.ratio(a.k.prior))
-	floor = min(floor, a.k.floorTime*mean*drain) * usual / mean
-	target := max(a.cfg.TargetFactor*usual, float64(a.cfg.MinTarget)) * drain
+	floor = min(floor, a.k.floorTime*mean*rate) * usual / mean
+	target := max(a.cfg.TargetFactor*usual, float64(a.cfg.MinTarget)) * rate
 	low = max(max(target, floor), max(2, a.workers/4))
 	usual *= sure / mean // no bursts on top of a service that got slow
-	timed = a.cfg.BurstFactor * usual * drain
+	timed = a.cfg.BurstFactor * usual * rate
 	high = max(timed, float64(a.cfg.BurstJobs)*usual/mean)
 	high = max(max(high, 2*target), low)
 	if b := float64(a.cfg.Budget); b > 0 {
-		low = max(min(low, drain*b/4), 1)
-		high = max(min(high, drain*b/2), low)
+		low = max(min(low, rate*b/4), 1)
+		high = max(min(high, rate*b/2), low)
 	}
 	return low, high, timed
 }

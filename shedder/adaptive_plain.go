@@ -17,7 +17,7 @@ func (a *Adaptive) plain(r *Request, v *Verdict) bool {
 	a.count()
 	v.Service = a.service0
 	if l.Waiting == 0 && l.Busy < l.Concurrency {
-		a.leaving.idle()
+		a.leaving.Idle()
 		a.spare(l)
 		return true
 	}

@@ -100,7 +100,7 @@ func (s *Shedder) arriveLocked(i uint32, now time.Duration, wake <-chan struct{}
 	sl := &s.mu.slots
 	w := &sl.slab[i]
 	if gone != nil {
-		drain(wake)
+		empty(wake)
 	}
 	switch {
 	case w.phase.over():
@@ -119,8 +119,8 @@ func (s *Shedder) arriveLocked(i uint32, now time.Duration, wake <-chan struct{}
 	return gone
 }
 
-// drain empties the channel of a slot that somebody else will wait at.
-func drain(wake <-chan struct{}) {
+// empty takes what is left out of the channel of a slot that somebody else will wait at.
+func empty(wake <-chan struct{}) {
 	select {
 	case <-wake:
 	default:
