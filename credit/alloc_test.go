@@ -34,3 +34,20 @@ func TestAllocs_WantNextGrantAheadSpendReturnHoldKeepReleaseUseSetUsedExpire(t *
 		t.Fatalf("%v allocations, want 0", got)
 	}
 }
+
+func TestAllocs_SizerEndedWindow(t *testing.T) {
+	s, err := credit.NewSizer(credit.SizerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Duration(0)
+	got := testing.AllocsPerRun(1000, func() {
+		now += time.Millisecond
+		s.Ended(credit.Sample{Now: now, N: 1, Service: time.Millisecond, Squares: 1e12, Waiting: 1, Workers: 4})
+		s.Starved(now)
+		s.Window(4, 1000)
+	})
+	if got != 0 {
+		t.Fatalf("%v allocations, want 0", got)
+	}
+}

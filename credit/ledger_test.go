@@ -316,6 +316,25 @@ func TestLeasesWhenTheClockJumps(t *testing.T) {
 	}
 }
 
+func TestTune(t *testing.T) {
+	l := newLedger(t, credit.Config{Window: 100})
+	a, b := open(t, l, credit.AccountConfig{}), open(t, l, credit.AccountConfig{})
+	l.Grant(a, 10, 0)
+	l.Grant(b, 10, 0)
+	l.Tune(7, 300*time.Millisecond)
+	require.Equal(t, 7, l.Keep(a, 0))
+	_, next := l.Expire(0, nil)
+	require.Equal(t, 300*time.Millisecond, next)
+	l.Grant(b, 1, 100*time.Millisecond)
+	n, next := l.Expire(300*time.Millisecond, nil)
+	require.Equal(t, 10, n)
+	require.Equal(t, 400*time.Millisecond, next)
+	l.Tune(-1, math.MaxInt64)
+	require.Zero(t, l.Keep(b, 0))
+	l.Tune(math.MaxInt, -1)
+	require.Equal(t, 11, l.Keep(b, 0))
+}
+
 func TestShrinkingTakesNothingBack(t *testing.T) {
 	l := newLedger(t, credit.Config{Window: 10})
 	a := open(t, l, credit.AccountConfig{})
