@@ -1,6 +1,7 @@
 package credit_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -49,5 +50,23 @@ func TestAllocs_SizerEndedWindow(t *testing.T) {
 	})
 	if got != 0 {
 		t.Fatalf("%v allocations, want 0", got)
+	}
+}
+
+// TestAllocs_UseTryUseDone: with a credit in hand or free, nobody waiting.
+func TestAllocs_UseTryUseDone(t *testing.T) {
+	for name, c := range map[string]credit.GateConfig{"fixed": fixed(100), "adaptive": {}} {
+		g := newGate(t, c)
+		p := producer(t, g)
+		ctx := context.Background()
+		got := testing.AllocsPerRun(1000, func() {
+			if p.Use(ctx) != nil || p.TryUse() != nil {
+				t.Fatal("no credit")
+			}
+			g.Done(2, time.Millisecond)
+		})
+		if got != 0 {
+			t.Fatalf("%s: %v allocations, want 0", name, got)
+		}
 	}
 }

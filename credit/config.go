@@ -20,9 +20,6 @@ const (
 	defaultLease     = time.Second
 )
 
-// ErrInvalid is matched by errors about settings and arguments.
-var ErrInvalid = errors.New("credit: invalid")
-
 // Config holds the settings of a [Ledger]. The zero value is valid.
 type Config struct {
 	// Window is how many credits there are in all, spent ones whose work has not
