@@ -184,7 +184,7 @@ stage_test() {
 stage_race() {
   each_module 'go test -race' go -C {} test -race -shuffle=on ./...
   step 'go test -tags invariants' go test -tags invariants ./...
-  step 'every fault turns its cases red' go test -tags faults ./conformance ./internal/fault
+  step 'every fault turns its cases red' go test -tags faults ./conformance ./credit ./internal/fault
 }
 
 # ---- fuzz

@@ -1,6 +1,10 @@
 package credit
 
-import "errors"
+import (
+	"errors"
+
+	faults "github.com/sedabus/seda/internal/fault"
+)
 
 // classBook is what a ledger knows of one priority class.
 type classBook struct {
@@ -62,6 +66,12 @@ type wantHeap []*Account
 
 func (h *wantHeap) less(i, j int) bool {
 	a, b := (*h)[i], (*h)[j]
+	if faults.On(faults.CreditOvertaken) && a.want != b.want {
+		return a.want < b.want
+	}
+	if faults.On(faults.CreditUnfair) {
+		return a.virtual > b.virtual
+	}
 	if a.virtual != b.virtual {
 		return a.virtual < b.virtual
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sedabus/seda/internal/clock"
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -238,7 +239,7 @@ func (g *Gate) gatherLocked(n int, now time.Duration) bool {
 	m := &g.mu
 	g.reapLocked()
 	_, next := m.ledger.Expire(now, nil)
-	if m.ledger.Free() < n && m.surplus {
+	if m.ledger.Free() < n && m.surplus && !faults.On(faults.CreditHoarded) {
 		m.surplus = false
 		for a := range m.ledger.All() {
 			m.ledger.Return(a, a.Unspent()-m.ledger.Keep(a, now))
@@ -282,16 +283,18 @@ func (g *Gate) restLocked() {
 	}
 }
 
-// reapLocked closes the accounts of producers that were collected.
-func (g *Gate) reapLocked() {
+// reapLocked closes the accounts of producers that were collected, and says
+// whether there were any.
+func (g *Gate) reapLocked() bool {
 	if !g.orphans.Load() || !g.orphans.Swap(false) {
-		return
+		return false
 	}
 	for a := range g.mu.ledger.All() {
 		if b, ok := a.Tag.(*member); ok && b.orphan.Load() {
 			g.closeLocked(b)
 		}
 	}
+	return true
 }
 
 // closeLocked closes the account of one producer.
@@ -316,7 +319,9 @@ func (g *Gate) Pause() {
 	}
 	m.paused, m.since = true, g.now()
 	for a := range m.ledger.All() {
-		m.ledger.Return(a, a.Unspent())
+		if !faults.On(faults.CreditPauseKeeps) {
+			m.ledger.Return(a, a.Unspent())
+		}
 	}
 	g.restLocked()
 }
@@ -366,7 +371,7 @@ func (g *Gate) rewindLocked() {
 		b := a.Tag.(*member) //nolint:forcetypeassert,errcheck // the gate has set it
 		for w := b.queue.head; w != nil; {
 			next := w.next
-			if w.n > limit {
+			if w.n > limit && !faults.On(faults.CreditStretched) {
 				g.leaveLocked(b, w)
 				w.ready <- &LimitError{Want: w.n, Limit: limit}
 			}
@@ -411,7 +416,9 @@ func (g *Gate) State() GateState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := &g.mu
-	g.reapLocked()
+	if g.reapLocked() {
+		g.pumpLocked()
+	}
 	l := m.ledger
 	st := GateState{
 		Counts: l.Counts(), Window: l.Window(), Adapts: m.adapts, Used: l.Used(), Free: l.Free(), Live: l.Live(),
@@ -423,7 +430,6 @@ func (g *Gate) State() GateState {
 			st.Note = fmt.Sprintf("a window of %d was asked for; the capacity is %d", m.asked, m.sized)
 		}
 	}
-	g.pumpLocked() // the reading may have found a producer that was collected
 	return st
 }
 

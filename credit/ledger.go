@@ -4,6 +4,8 @@ import (
 	"iter"
 	"slices"
 	"time"
+
+	faults "github.com/sedabus/seda/internal/fault"
 )
 
 // Ledger keeps the credits of one stage: which account holds how many, which
@@ -64,7 +66,9 @@ func (l *Ledger) Close(a *Account) {
 		return
 	}
 	l.Want(a, 0)
-	l.Return(a, a.unspent)
+	if !faults.On(faults.CreditKept) {
+		l.Return(a, a.unspent)
+	}
 	l.leases.remove(a)
 	last := l.all[len(l.all)-1]
 	last.index = a.index
@@ -133,7 +137,7 @@ func (l *Ledger) Next() *Account {
 		if highest == nil {
 			highest = c
 		}
-		if c.owed >= wholeOne && (best == nil || c.owed > best.owed) {
+		if c.owed >= wholeOne && !faults.On(faults.CreditShareless) && (best == nil || c.owed > best.owed) {
 			best = c
 		}
 	}
@@ -219,7 +223,9 @@ func (l *Ledger) Return(a *Account, n int) int {
 	n = min(max(n, 0), a.unspent)
 	a.unspent -= n
 	a.held = min(a.held, a.unspent)
-	a.returned += uint64(n)
+	if !faults.On(faults.CreditUnbooked) {
+		a.returned += uint64(n)
+	}
 	a.virtual -= min(a.cost(n), a.virtual)
 	if a.place >= 0 {
 		a.class.wanting.up(a.place)
@@ -301,7 +307,7 @@ func (l *Ledger) Expire(now time.Duration, f func(a *Account, n int)) (n int, ne
 			return n, 0
 		case a.unspent == 0:
 			l.leases.remove(a)
-		case a.until <= l.leases.now:
+		case a.until <= l.leases.now && !faults.On(faults.CreditForever):
 			l.leases.remove(a)
 			lost := a.unspent
 			n += lost
@@ -322,6 +328,9 @@ func (l *Ledger) Expire(now time.Duration, f func(a *Account, n int)) (n int, ne
 // SetWindow sets how many credits there are in all, 0 to 1073741824. A smaller
 // window takes none back: [Ledger.Free] is 0 until enough have come back.
 func (l *Ledger) SetWindow(n int) {
+	if faults.On(faults.CreditBeyond) {
+		n = max(n, l.window)
+	}
 	l.window = min(max(n, 0), maxWindow)
 	l.lower()
 	l.checked()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -31,6 +32,7 @@ func (g *Gate) Producer(c AccountConfig) (*Producer, error) {
 	b := &member{gate: g, acct: a}
 	a.Tag = b
 	g.mu.surplus = true // the exclusive ones of the others may be fewer
+	g.pumpLocked()
 	p := &Producer{m: b}
 	runtime.AddCleanup(p, (*member).forget, b)
 	return p, nil
@@ -99,7 +101,9 @@ func (p *Producer) get(ctx context.Context, n int, spend bool) error {
 	default:
 	}
 	g.leaveLocked(p.m, w)
-	g.pumpLocked() // it may have held up others
+	if !faults.On(faults.CreditAsleep) {
+		g.pumpLocked() // it may have held up others
+	}
 	return fmt.Errorf("%w: %w", ErrNoCredit, context.Cause(ctx))
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sedabus/seda/internal/drain"
+	faults "github.com/sedabus/seda/internal/fault"
 )
 
 // SizerConfig holds the settings of a [Sizer]. The zero value is valid.
@@ -20,14 +21,14 @@ type SizerConfig struct {
 }
 
 func (c *SizerConfig) validate() error {
-	var faults []error
+	var found []error
 	if f := c.TargetFactor; f != 0 && !(f >= 0.1 && f <= 1000) {
-		faults = append(faults, fmt.Errorf("%w: SizerConfig.TargetFactor is %v: 0 or 0.1 to 1000", ErrInvalid, f))
+		found = append(found, fmt.Errorf("%w: SizerConfig.TargetFactor is %v: 0 or 0.1 to 1000", ErrInvalid, f))
 	}
 	if c.MinTarget < 0 || c.MinTarget > time.Hour {
-		faults = append(faults, fmt.Errorf("%w: SizerConfig.MinTarget is %v: 0 to %v", ErrInvalid, c.MinTarget, time.Hour))
+		found = append(found, fmt.Errorf("%w: SizerConfig.MinTarget is %v: 0 to %v", ErrInvalid, c.MinTarget, time.Hour))
 	}
-	return errors.Join(faults...)
+	return errors.Join(found...)
 }
 
 // withDefaults returns c with its defaults filled in.
@@ -171,7 +172,7 @@ func (s *Sizer) drain() float64 {
 func (s *Sizer) Starved(now time.Duration) {
 	s.turn(now)
 	s.leaving.Idle()
-	if !s.hungry { // at most once an interval: a larger window needs time to take effect
+	if !s.hungry && !faults.On(faults.SizerDeaf) { // at most once an interval: a larger window needs time to take effect
 		s.hungry, s.due = true, true
 		s.tau = min(2*s.tau, mostTau)
 	}

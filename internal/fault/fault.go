@@ -61,4 +61,17 @@ const (
 	ShedsHops         Name = "sheds-hops"          // the shedder is asked about hops
 	EndsUntold        Name = "ends-untold"         // the shedder hears of nothing that has ended
 	KillIgnored       Name = "kill-ignored"        // the kill switch does nothing
+
+	CreditUnbooked   Name = "credit-unbooked"    // credits that are called back are not booked as returned
+	CreditBeyond     Name = "credit-beyond"      // a window does not shrink
+	CreditKept       Name = "credit-kept"        // a closed account keeps its credits
+	CreditOvertaken  Name = "credit-overtaken"   // small wants overtake a large one
+	CreditUnfair     Name = "credit-unfair"      // who was granted most comes first
+	CreditForever    Name = "credit-forever"     // leases do not end
+	CreditHoarded    Name = "credit-hoarded"     // what was granted ahead is not called back
+	CreditAsleep     Name = "credit-asleep"      // a wait that is given up wakes none of those behind
+	CreditPauseKeeps Name = "credit-pause-keeps" // a pause leaves producers their credits
+	CreditShareless  Name = "credit-shareless"   // classes have no minimum share
+	CreditStretched  Name = "credit-stretched"   // who waits for more than there is goes on waiting
+	SizerDeaf        Name = "sizer-deaf"         // starving workers do not enlarge the window
 )
