@@ -112,9 +112,9 @@ func sweptConstants() constants {
 		floorLeast: 0.5, floorMost: 4,
 		epochJobs: 128, epochTargets: 4,
 		standingJobs: 48, intervalJobs: 160,
-		fairOver: 0.4, fairShort: 0.5, noise: drain.Chance, floorTime: 7, demandJobs: 1024, prior: 50, spendAt: 3.5, standingAt: 2, standingHigh: 0.75,
-		grace: 0.5, firmAt: 3, firmOver: 1, firmSigma: 2,
-		unusual: 2, habitLow: 0.7, habitHigh: 0.85, habitJobs: 2048,
+		fairOver: 0.4, fairShort: 0.5, noise: drain.Chance, floorTime: 7, demandJobs: 1024, prior: 50, spendAt: 4, standingAt: 2, standingHigh: 0.75,
+		grace: 0.5, firmAt: 3.5, firmOver: 1, firmSigma: 2,
+		unusual: 3, habitLow: 0.7, habitHigh: 0.85, habitJobs: 2048,
 		supplyNoise: 3, young: 2,
 	}
 }
