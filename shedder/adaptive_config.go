@@ -28,8 +28,10 @@ type AdaptiveConfig struct {
 	// or the long-term ones, whichever are shorter. 1 to 1000, default 16; a
 	// burst may have twice the bound of standing overload in any case.
 	BurstFactor float64
-	// BurstJobs is how many may wait in a burst at least; 1 to 1,000,000,
-	// default 20.
+	// BurstJobs is how many may wait in a burst at least: one that comes within
+	// half a service time while a worker is idle, or that chance explains. What
+	// goes on for longer and is overload may wait in the part of BurstFactor that
+	// chance leaves. 1 to 1,000,000, default 20.
 	BurstJobs int
 	// MinTarget is the least wait in standing overload, for service times of
 	// microseconds: a processor may be away for this long. 1 ns to an hour,
