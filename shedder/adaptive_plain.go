@@ -36,3 +36,16 @@ func (a *Adaptive) plain(r *Request, v *Verdict) bool {
 func (r *Request) special() bool {
 	return r.Classes > 1 || r.Sender != "" || r.Deadline != 0 || r.Later || r.Evictable > 0 || r.Held
 }
+
+// take sets l to what was given, made counts. Field by field: a copy in larger
+// pieces has to wait for the stores that made its source.
+func (l *Load) take(from *Load) {
+	l.Waiting = max(from.Waiting, 0)
+	l.Ahead = min(max(from.Ahead, 0), l.Waiting)
+	l.Evictable = from.Evictable
+	l.Inbound = max(from.Inbound, 0)
+	l.Busy = max(from.Busy, 0)
+	l.Concurrency = max(from.Concurrency, 1)
+	l.Capacity = from.Capacity
+	l.Held = from.Held
+}
