@@ -66,15 +66,15 @@ func (a *Adaptive) deriveBurst(timed float64) {
 	}
 }
 
-// deriveSupply computes the rate that the demand is compared with. It is the
-// drain rate by the mean over a longer time, unless the two differ by more than
-// chance explains: a mean of few is off by more than overload is told by. While
-// little has been seen, what could have been done until now is corrected by what
-// turned out.
+// deriveSupply computes the rate that the demand is compared with: the drain
+// rate. Where that is of few completions, it is by the mean over a longer time,
+// unless the two differ by more than chance explains: a mean of few is off by more
+// than overload is told by. While little has been seen, what could have been done
+// until now is corrected by what turned out.
 func (a *Adaptive) deriveSupply() {
 	before := a.supply
 	a.supply = a.drain
-	if n, sum := a.service.Long(); !a.frozen && n > 0 {
+	if n, sum := a.service.Long(); !a.frozen && n > 0 && a.window() <= a.k.windowFloor {
 		ratio := a.mean * n / sum
 		if math.Abs(ratio-1) < a.service.Noise(a.k.supplyNoise, a.window()) {
 			a.supply *= ratio
