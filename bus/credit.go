@@ -18,6 +18,7 @@ type desk struct {
 	stage     *Stage
 	ledger    *credit.Ledger
 	sizer     *credit.Sizer
+	ended     credit.Sample // what the sizer is to be told next
 	window    int           // in force
 	plain     []*account    // of publishes without a Producer, one a class
 	accounts  []*account    // all that have an entry in the ledger
@@ -184,7 +185,7 @@ func (d *desk) grantLocked(a *account, least, n int) int {
 	if free < int64(least) || !s.grantsLocked() {
 		return 0
 	}
-	if !a.plain {
+	if !a.plain && a.lane == nil {
 		n += d.ledger.Ahead(a.led, int(free)-least)
 	}
 	got := s.takeLeaving(s.mu.shut, least, n)
@@ -225,11 +226,7 @@ func (s *Stage) serveLocked() {
 		a, _ := next.Tag.(*account)
 		w := a.turns.head
 		want := next.Wanted()
-		ahead := 0
-		if a.lane != nil && w.want == 0 {
-			ahead = d.lot() - 1 // as a lane does when it finds room
-		}
-		if d.grantLocked(a, want, want+ahead) == 0 {
+		if d.grantLocked(a, want, want) == 0 {
 			return
 		}
 		switch {

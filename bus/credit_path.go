@@ -314,8 +314,9 @@ func (s *Stage) follows(them map[*Stage]bool) bool {
 // arriving hops. A ring of stages goes round at full speed only while each has
 // room for what its handlers are about to send it; what circulates leaves no
 // room by itself, so those who publish into a ring must. It is one claim and one
-// place a handler for each of its stages, but never so much that publishes
-// could not keep the handlers of this one at work.
+// place a handler for each of its stages and three quarters of the window at
+// least, since all that was published comes by here again and again, but never
+// so much that publishes could not keep the handlers of this one at work.
 func (s *Stage) reserveForHopsLocked(window int) int {
 	c := &s.mu.cfg
 	if c.Credit.HopReserve != 0 {
@@ -333,6 +334,9 @@ func (s *Stage) reserveForHopsLocked(window int) int {
 		} else {
 			sum += queue.Len
 		}
+	}
+	if len(d.ring) > 0 {
+		sum = max(sum, window/4*3)
 	}
 	return max(0, min(sum, window-s.bus.handlersAtMost(c.Concurrency)))
 }

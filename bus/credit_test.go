@@ -96,7 +96,7 @@ func TestCreditAcquireAndLapse(t *testing.T) {
 func TestCreditKeepsEverything(t *testing.T) {
 	b := newBus(t, bus.Config{})
 	var n atomic.Int64
-	c := credit(0)
+	c := credit(64) // above what is acquired at once
 	c.Concurrency = 4
 	s := addStage(t, b, "s", c, func(context.Context, *bus.Envelope) error { n.Add(1); return nil })
 	require.NoError(t, b.Start())

@@ -189,16 +189,27 @@ func (s *Stage) refuseTooManyLocked() {
 	}
 }
 
+// tellEvery is how often the sizer of a stage of fast handlers is told at most:
+// it costs as much as some of them.
+const tellEvery = 25 * time.Microsecond
+
 // sizeWindowLocked tells the sizer what ex's claim has done.
 func (s *Stage) sizeWindowLocked(ex *executor, now int64) {
 	m := &s.mu
+	d := m.desk
 	n := int(ex.tally.delivered)
 	took := time.Duration(max(0, now-ex.start))
-	m.desk.sizer.Ended(credit.Sample{
-		Now: time.Duration(now), N: n, Service: took, Squares: float64(took) * float64(took/time.Duration(n)),
-		Waiting: s.startableLocked(), Workers: s.bus.handlersAtMost(m.cfg.Concurrency),
-	})
-	if m.cfg.Credit.Window == 0 || m.desk.edgesMade != s.bus.edgesMade.Load() {
+	t := &d.ended
+	t.N += n
+	t.Service += took
+	t.Squares += float64(took) * float64(took/time.Duration(n))
+	if since := time.Duration(now) - t.Now; !s.slow.Load() && since >= 0 && since < tellEvery {
+		return
+	}
+	t.Now, t.Waiting, t.Workers = time.Duration(now), s.startableLocked(), s.bus.handlersAtMost(m.cfg.Concurrency)
+	d.sizer.Ended(*t)
+	t.N, t.Service, t.Squares = 0, 0, 0
+	if m.cfg.Credit.Window == 0 || d.edgesMade != s.bus.edgesMade.Load() {
 		s.setWindowLocked()
 	}
 }

@@ -61,6 +61,19 @@ func (l *laneList) push(x *lane) {
 	l.n++
 }
 
+// lead moves x, the last, to the front.
+func (l *laneList) lead(x *lane) {
+	if l.head == x {
+		return
+	}
+	last := l.head
+	for last.next != x {
+		last = last.next
+	}
+	last.next, l.tail = nil, last
+	x.next, l.head = l.head, x
+}
+
 func (l *laneList) pop() *lane {
 	x := l.head
 	if l.head = x.next; l.head == nil {
@@ -319,11 +332,24 @@ func (s *Stage) claimLane(ex *executor, limit int, force bool) bool {
 		ok := before > 0 && s.claimFrom(ex, &l.full, limit, force)
 		s.mu.laned -= before - l.full.Len()
 		l.relistLocked()
+		if s.mu.desk != nil && s.slow.Load() && l.listed && l.longLocked() {
+			s.mu.ready.lead(l)
+		}
 		if ok {
 			return true
 		}
 	}
 	return false
+}
+
+// longLocked says whether twice as much waits in l as in the lanes that have
+// something on average. With as many credits for each, a long one would stay
+// long, and what is in it would wait for longer than the window is meant to
+// allow.
+func (l *lane) longLocked() bool {
+	s := l.stage
+	waits := s.mu.cfg.Capacity - int(s.free.Load()) - s.mu.executed
+	return (l.full.Len()+l.unreadLocked())*s.mu.ready.n > 2*waits
 }
 
 // relistLocked lists a lane again that has more, else lets the producer list
