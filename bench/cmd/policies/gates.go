@@ -16,7 +16,7 @@ const (
 	mostGrowth  = 1.25 // of the wait between the least and the greatest capacity
 	targets     = 2    // the wait that a window aims at, in service times
 	mostP50     = targets * 1.1
-	mostP99     = targets * 1.5
+	mostP99     = targets * 2.0
 )
 
 // gates writes which bounds are met and returns how many are not.

@@ -86,18 +86,30 @@ func Measure(sys System, spec Spec, d time.Duration) (Sample, error) {
 	return once(sys, spec, d)
 }
 
-// MeasureWaits is Measure with a further run of half of d, in which it is counted
-// how often producers wait until they are woken.
+// MeasureWaits is Measure with a further run of about d, in which it is counted
+// how often producers wait until they are woken. What they published into a
+// queue that was still empty does not count.
 func MeasureWaits(sys System, spec Spec, d time.Duration) (Sample, error) {
 	s, err := Measure(sys, spec, d)
 	if err != nil {
 		return Sample{}, err
 	}
+	run := NewRun(spec, 0)
+	inst, err := sys.Open(run)
+	if err != nil {
+		return Sample{}, err
+	}
 	runtime.SetBlockProfileRate(1) // every wait of a goroutine
-	before := waitCount()
-	counted, err := once(sys, spec, d/2)
-	s.Waits = (waitCount() - before) / float64(max(1, counted.Messages))
+	p := newCrew(run, inst)
+	p.begin()
+	time.Sleep(d / 5)
+	sent, waits := run.Sent(), waitCount()
+	time.Sleep(d - d/5)
+	sent, waits = run.Sent()-sent, waitCount()-waits
 	runtime.SetBlockProfileRate(0)
+	run.Stop()
+	err = errors.Join(p.wait(), inst.Close(), run.Verify())
+	s.Waits = waits / float64(max(1, sent))
 	return s, err
 }
 
