@@ -8,9 +8,9 @@ import (
 	"github.com/sedabus/seda/credit"
 )
 
-// TestAllocs_WantNextGrantAheadSpendReturnHoldKeepReleaseUseSetUsedExpire: the
+// TestAllocs_WantNextGrantAheadSpendReturnHoldKeepReleaseUseSetUsedExpirePass: the
 // ledger needs no memory once it knows its accounts.
-func TestAllocs_WantNextGrantAheadSpendReturnHoldKeepReleaseUseSetUsedExpire(t *testing.T) {
+func TestAllocs_WantNextGrantAheadSpendReturnHoldKeepReleaseUseSetUsedExpirePass(t *testing.T) {
 	l := newLedger(t, credit.Config{Window: 64, Classes: make([]credit.Class, 2)})
 	a, b := open(t, l, credit.AccountConfig{}), open(t, l, credit.AccountConfig{Class: 1})
 	now := time.Duration(0)
@@ -30,6 +30,7 @@ func TestAllocs_WantNextGrantAheadSpendReturnHoldKeepReleaseUseSetUsedExpire(t *
 		l.Use(1)
 		l.SetUsed(0)
 		l.Expire(now, nil)
+		l.Pass(a, 3)
 	})
 	if got != 0 {
 		t.Fatalf("%v allocations, want 0", got)
