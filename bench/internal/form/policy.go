@@ -49,6 +49,13 @@ func (in *instance) Read(elapsed time.Duration) load.Inside {
 	}
 }
 
+// Entered is how many messages the producers' stage has taken in.
+func (in *instance) Entered() uint64 {
+	var st bus.StageStats
+	in.entry.ReadStats(&st)
+	return st.Entered
+}
+
 const (
 	costRound = 4096 // publishes in one go
 	costWarm  = 4    // goes before the clock counts

@@ -28,6 +28,9 @@ type Instance interface {
 // is called after Close, with how long the run took.
 type Observer interface {
 	Read(elapsed time.Duration) Inside
+	// Entered is how many messages have entered so far. It may be called at any
+	// time.
+	Entered() uint64
 }
 
 // Inside is what happened inside the stage that the producers publish to.
@@ -103,9 +106,15 @@ func MeasureWaits(sys System, spec Spec, d time.Duration) (Sample, error) {
 	p := newCrew(run, inst)
 	p.begin()
 	time.Sleep(d / 5)
-	sent, waits := run.Sent(), waitCount()
+	entered := func() uint64 {
+		if o, ok := inst.(Observer); ok {
+			return o.Entered()
+		}
+		return run.Sent()
+	}
+	sent, waits := entered(), waitCount()
 	time.Sleep(d - d/5)
-	sent, waits = run.Sent()-sent, waitCount()-waits
+	sent, waits = entered()-sent, waitCount()-waits
 	runtime.SetBlockProfileRate(0)
 	run.Stop()
 	err = errors.Join(p.wait(), inst.Close(), run.Verify())
