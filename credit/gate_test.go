@@ -453,3 +453,19 @@ func TestB089ProducerKnowsBefore(t *testing.T) {
 		require.False(t, blocked)
 	})
 }
+
+// TestRefillAtHalf: the next batch is fetched when half of one is left, so that a
+// producer with enough credits never runs dry; not while others wait.
+func TestRefillAtHalf(t *testing.T) {
+	g, err := credit.NewGate(credit.GateConfig{Config: credit.Config{Window: 100, Batch: 8}})
+	require.NoError(t, err)
+	defer g.Close()
+	p, err := g.Producer(credit.AccountConfig{})
+	require.NoError(t, err)
+	require.NoError(t, p.TryUse())
+	require.Equal(t, 8, p.Credits())
+	for range 4 {
+		require.NoError(t, p.TryUse())
+	}
+	require.Equal(t, 12, p.Credits(), "four were left, and eight came")
+}

@@ -54,12 +54,29 @@ func (p *Producer) Acquire(ctx context.Context, n int) error { return p.get(ctx,
 // Use spends one credit: one in hand, else the next that the producer is
 // granted, together with a batch ahead. It waits and fails like Acquire.
 //
-// hot: 0 allocs, no time with a credit in hand
+// hot: 0 allocs, time once in half a batch with credits in hand
 func (p *Producer) Use(ctx context.Context) error {
 	if p.spend(ctx) {
 		return nil
 	}
 	return p.get(ctx, 1, true)
+}
+
+// spendLocked spends a credit in hand. When half a batch is left it fetches the
+// next one, as long as nobody waits: so a producer runs dry only when there are
+// too few credits.
+func (g *Gate) spendLocked(a *Account) bool {
+	m := &g.mu
+	if m.ledger.Spend(a, 1) != 1 {
+		return false
+	}
+	if a.Unspent() == m.ledger.cfg.Batch/2 && m.waiters == 0 && !m.paused {
+		if more := m.ledger.Ahead(a, m.ledger.Free()); more > 0 {
+			m.ledger.Grant(a, more, g.now())
+			m.surplus = true
+		}
+	}
+	return true
 }
 
 // spend spends a credit in hand.
@@ -69,7 +86,7 @@ func (p *Producer) spend(ctx context.Context) bool {
 	}
 	g := p.m.gate
 	g.mu.Lock()
-	ok := g.mu.ledger.Spend(p.m.acct, 1) == 1
+	ok := g.spendLocked(p.m.acct)
 	g.mu.Unlock()
 	return ok
 }
@@ -117,7 +134,7 @@ func (p *Producer) TryAcquire(n int) error {
 // TryUse is Use that never waits: the error is [ErrNoCredit], also when others
 // wait and it has none in hand.
 //
-// hot: 0 allocs, no time with a credit in hand
+// hot: 0 allocs, time once in half a batch with credits in hand
 func (p *Producer) TryUse() error {
 	_, err := p.enter(1, true, false)
 	return err
@@ -139,7 +156,7 @@ func (p *Producer) enter(n int, spend, wait bool) (*waiter, error) {
 	if b.acct.closed {
 		return nil, ErrClosed
 	}
-	if spend && m.ledger.Spend(b.acct, 1) == 1 {
+	if spend && g.spendLocked(b.acct) {
 		return nil, nil
 	}
 	if limit := g.limitLocked(); n > limit {
