@@ -138,18 +138,12 @@ func (d *desk) tellLocked() {
 		return
 	}
 	d.untold = 0
-	l := d.ledger
-	used, now := l.Used(), d.now()
 	for _, a := range d.plain {
-		if n := a.untold; n > 0 && a.led != nil {
+		if a.untold > 0 && a.led != nil {
+			d.ledger.Pass(a.led, a.untold)
 			a.untold = 0
-			l.SetUsed(0)
-			l.SetWindow(l.Unspent() + n) // their places were taken, and are free again by now
-			l.Spend(a.led, l.Grant(a.led, n, now))
 		}
 	}
-	l.SetUsed(used)
-	l.SetWindow(d.window)
 }
 
 // spendManyLocked is spendLocked for up to n publishes of one producer.
