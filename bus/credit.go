@@ -6,6 +6,7 @@ import (
 
 	"github.com/sedabus/seda/credit"
 	"github.com/sedabus/seda/internal/invariant"
+	"github.com/sedabus/seda/internal/timer"
 	"github.com/sedabus/seda/reason"
 )
 
@@ -18,18 +19,18 @@ type desk struct {
 	stage     *Stage
 	ledger    *credit.Ledger
 	sizer     *credit.Sizer
-	ended     credit.Sample // what the sizer is to be told next
-	window    int           // in force
-	plain     []*account    // of publishes without a Producer, one a class
-	accounts  []*account    // all that have an entry in the ledger
-	lapsing   bool          // a timer looks for leases that are over
-	clamped   bool          // the window that was asked for is above the capacity
-	untold    int           // of all accounts
-	blocked   time.Duration // for how long publishes have waited, added up
-	ring      []*Stage      // the rings that the stage is part of
-	edgesMade uint32        // Bus.edgesMade when that was found out
-	next      *Stage        // where its work goes next
-	forks     bool          // there is more than one such stage
+	ended     credit.Sample     // what the sizer is to be told next
+	window    int               // in force
+	plain     []*account        // of publishes without a Producer, one a class
+	accounts  []*account        // all that have an entry in the ledger
+	lapsing   *timer.Item[task] // looks for leases that are over, or nil
+	clamped   bool              // the window that was asked for is above the capacity
+	untold    int               // of all accounts
+	blocked   time.Duration     // for how long publishes have waited, added up
+	ring      []*Stage          // the rings that the stage is part of
+	edgesMade uint32            // Bus.edgesMade when that was found out
+	next      *Stage            // where its work goes next
+	forks     bool              // there is more than one such stage
 }
 
 // newDesk returns the desk of a stage that becomes one with Credit.
@@ -190,11 +191,11 @@ func (d *desk) grantLocked(a *account, least, n int) int {
 	s.mu.minFree = min(s.mu.minFree, left)
 	used := s.mu.cfg.Capacity - int(left) - got - d.ledger.Unspent()
 	d.ledger.SetUsed(min(used, d.window-d.ledger.Unspent()-got)) // a hop may just have taken some
-	d.ledger.Grant(a.led, got, d.now())
+	granted := d.ledger.Grant(a.led, got, d.now())
+	invariant.Check(granted == got, "stage %q: took %d places for credits, but the ledger granted %d", s.name, got, granted)
 	a.held += got
-	if !d.lapsing && !a.plain {
-		d.lapsing = true
-		s.bus.timers.push(s.bus.clock.Now()+int64(s.mu.cfg.Credit.Lease), (*lapse)(d))
+	if d.lapsing == nil && !a.plain {
+		d.lapsing = s.bus.timers.push(s.bus.clock.Now()+int64(s.mu.cfg.Credit.Lease), (*lapse)(d))
 	}
 	return got
 }
@@ -296,9 +297,10 @@ func (t *lapse) fire(now int64) {
 			a.held -= n
 		}
 	})
-	d.lapsing = next != 0
+	s.bus.timers.remove(d.lapsing) // one that was set meanwhile
+	d.lapsing = nil
 	if next != 0 {
-		s.bus.timers.push(int64(next), t)
+		d.lapsing = s.bus.timers.push(int64(next), t)
 	}
 	s.releaseAsideLocked(lost)
 	s.unlockAndStart()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sedabus/seda/credit"
 	"github.com/sedabus/seda/internal/queue"
+	"github.com/sedabus/seda/reason"
 )
 
 // account is what one producer has at its stage's desk. Stage.mu guards it, but
@@ -115,8 +116,13 @@ func (a *account) closeLocked() {
 		return
 	}
 	a.closed = true
-	for w := a.turns.head; w != nil; w = a.turns.head { // publishes under way, against the rules
-		a.stage.moveTurnLocked(w)
+	for w := a.turns.head; w != nil; w = a.turns.head { // under way, against the rules
+		if w.want > 0 {
+			a.stage.leaveLineLocked(w)
+			w.ready <- reason.Invalid
+		} else {
+			a.stage.moveTurnLocked(w)
+		}
 	}
 	if a.led != nil {
 		a.stage.mu.desk.drop(a)

@@ -63,9 +63,11 @@ func (s *Stage) checkProducer(c *ProducerConfig) (class int, err error) {
 // when the stage is suspended and when the bus is paused. Those who wait are
 // served by class, then by weight, then first come first served.
 //
-// It needs a stage with Full Credit and 1 to its window as n, else the error
-// matches ErrInvalid. It returns ctx's error with ErrNoCredit if that ends
-// first, and ErrClosed once the bus takes nothing in any more.
+// It needs a stage with Full Credit and, as n, 1 to its window less what is left
+// to hops, else the error matches ErrInvalid; so it does when the producer is
+// closed meanwhile. It returns ctx's error with ErrNoCredit if that ends first,
+// ErrNoCredit when the window shrinks below n, and ErrClosed once the bus takes
+// nothing in any more.
 func (p *Producer) Acquire(ctx context.Context, n int) error {
 	s, a := p.stage, p.acct
 	if ctx == nil {
@@ -141,8 +143,8 @@ func (s *Stage) checkAcquireLocked(a *account, n int) error {
 		return fault(s.where(), "Full", s.mu.cfg.Full, "must be credit to acquire credits")
 	case a.closed:
 		return fault(s.where(), "Producer", "closed", "must be open to acquire credits")
-	case n < 1 || n > max(1, d.window) && s.mu.cfg.Credit.Window != CreditNone:
-		return fault(s.where(), "n", n, fmt.Sprintf("must be from 1 to the window of %d credits", d.window))
+	case n < 1 || n > max(1, s.mostLocked()) && s.mu.cfg.Credit.Window != CreditNone:
+		return fault(s.where(), "n", n, fmt.Sprintf("must be from 1 to %d, the window of %d credits but for those left to hops", s.mostLocked(), d.window))
 	}
 	return nil
 }

@@ -101,6 +101,10 @@ func (s *Stage) tuneCreditLocked() {
 	} else {
 		c := &m.cfg.Credit
 		m.desk.ledger.Tune(c.Exclusive, c.Lease)
+		if d := m.desk; d.lapsing != nil { // the lease may be shorter
+			s.bus.timers.remove(d.lapsing)
+			d.lapsing = s.bus.timers.push(s.bus.clock.Now(), (*lapse)(d))
+		}
 		_ = m.desk.sizer.Tune(credit.SizerConfig{TargetFactor: c.TargetFactor}) // validated
 	}
 	s.setWindowLocked()
@@ -175,13 +179,16 @@ func (s *Stage) setWindowLocked() {
 	s.tellRoomLocked()
 }
 
-// refuseTooManyLocked answers those who wait for more credits than there are in
-// all.
+// mostLocked is how many credits one producer can have: the window but for what
+// is left to hops.
+func (s *Stage) mostLocked() int { return s.mu.cfg.Capacity - int(s.mu.shut) }
+
+// refuseTooManyLocked answers those who wait for more credits than they can get.
 func (s *Stage) refuseTooManyLocked() {
-	window := s.mu.desk.window
-	for w := s.mu.waiters.head; w != nil && window > 0; { // with 0 they wait for better times
+	most := s.mostLocked()
+	for w := s.mu.waiters.head; w != nil && s.mu.desk.window > 0; { // with 0 they wait for better times
 		next := w.next
-		if w.want > window {
+		if w.want > most {
 			s.leaveLineLocked(w)
 			w.ready <- reason.NoCredit
 		}

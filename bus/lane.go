@@ -290,6 +290,9 @@ func (l *lane) gatherLocked() {
 	}
 	c, s := l.c, l.stage
 	n := c.Rd + unread
+	if l.acct.led != nil {
+		l.acct.bookLocked(n) // before their places can come back
+	}
 	s.countLanedLocked(n - c.Rd)
 	l.full.PushRange(&s.mu.pool, c, c.Rd, n)
 	clear(c.Items[c.Rd:n])

@@ -36,6 +36,9 @@ func (s *Stage) Producer() *Producer {
 		p.acct = newAccount(s)
 		runtime.AddCleanup(p, (*account).forget, p.acct)
 	}
+	if cl := s.mu.classes; cl != nil { // immutable, but for what it holds
+		p.acct.class = len(cl.classes) - 1
+	}
 	p.batch.stage, p.batch.lane, p.batch.acct = s, p.lane, p.acct
 	return p
 }
