@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sedabus/seda/credit"
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/internal/invariant"
 	"github.com/sedabus/seda/internal/timer"
 	"github.com/sedabus/seda/reason"
@@ -64,7 +65,14 @@ func made[T any](v *T, err error) *T {
 
 // open gives a an entry in the ledger.
 func (d *desk) open(a *account) {
-	a.led = made(d.ledger.Open(credit.AccountConfig{Weight: a.weight, Class: min(a.class, max(1, len(d.stage.mu.cfg.Classes))-1)}))
+	c := credit.AccountConfig{Weight: a.weight, Class: min(a.class, max(1, len(d.stage.mu.cfg.Classes))-1)}
+	if faults.On(faults.CreditBiased) {
+		c.Weight = 1 + len(d.accounts)
+	}
+	if faults.On(faults.CreditClassless) {
+		c.Class = 0
+	}
+	a.led = made(d.ledger.Open(c))
 	a.led.Tag = a
 	if l := a.lane; l != nil && l.c != nil { // leased before there were credits
 		w := l.c.Mark.Load()
@@ -83,7 +91,9 @@ func (d *desk) drop(a *account) {
 	d.tellLocked()
 	a.foldLocked()
 	d.ledger.Close(a.led)
-	d.stage.handInLocked(a.held)
+	if !faults.On(faults.CreditCloseKeeps) {
+		d.stage.handInLocked(a.held)
+	}
 	a.held, a.led = 0, nil
 	last := d.accounts[len(d.accounts)-1]
 	d.accounts[a.index], last.index = last, a.index
@@ -213,7 +223,7 @@ func (d *desk) now() time.Duration {
 func (s *Stage) serveLocked() {
 	m := &s.mu
 	d := m.desk
-	for m.waiters.n > 0 && m.arrivals.Len() == 0 {
+	for m.waiters.n > 0 && m.arrivals.Len() == 0 && (m.active == 0 || !faults.On(faults.CreditWaits)) {
 		next := d.ledger.Next()
 		if next == nil {
 			return
@@ -222,6 +232,9 @@ func (s *Stage) serveLocked() {
 		w := a.turns.head
 		want := next.Wanted()
 		if d.grantLocked(a, want, want) == 0 {
+			if faults.On(faults.CreditInParts) {
+				a.held += s.takeLeaving(m.shut, 1, want-1)
+			}
 			return
 		}
 		switch {
@@ -255,7 +268,7 @@ func (d *desk) recallLocked() {
 // bus, takes nothing in for a while.
 func (s *Stage) handBackLocked() {
 	d := s.mu.desk
-	if d == nil {
+	if d == nil || faults.On(faults.CreditHoldKeeps) {
 		return
 	}
 	for _, a := range d.accounts {
@@ -281,7 +294,7 @@ func (t *lapse) fire(now int64) {
 	d := (*desk)(t)
 	s := d.stage
 	s.mu.Lock()
-	if s.mu.desk != d { // the policy has changed
+	if s.mu.desk != d || faults.On(faults.CreditNeverLapses) { // the policy has changed
 		s.mu.Unlock()
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sedabus/seda/credit"
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/internal/queue"
 	"github.com/sedabus/seda/reason"
 )
@@ -78,6 +79,9 @@ func (a *account) returnLocked(n int) {
 	}
 	a.held -= n
 	a.stage.mu.desk.ledger.Return(a.led, n)
+	if faults.On(faults.CreditDoubled) {
+		n++
+	}
 	a.stage.handInLocked(n)
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sedabus/seda/credit"
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/internal/invariant"
 	"github.com/sedabus/seda/reason"
 )
@@ -154,6 +155,9 @@ func (s *Stage) setWindowLocked() {
 	case 0:
 		asked = d.sizer.Window(s.bus.handlersAtMost(c.Concurrency), c.Capacity)
 	}
+	if faults.On(faults.CreditWindowStays) && d.window >= 0 {
+		return
+	}
 	d.clamped = asked > c.Capacity
 	window := min(asked, c.Capacity)
 	beyond := int64(c.Capacity - window)
@@ -172,6 +176,9 @@ func (s *Stage) setWindowLocked() {
 	}
 	s.refuseTooManyLocked()
 	if shrunk {
+		if faults.On(faults.CreditShrinkKeeps) {
+			s.free.Add(-1)
+		}
 		d.recallLocked()
 		return
 	}
@@ -204,6 +211,9 @@ const tellEvery = 25 * time.Microsecond
 func (s *Stage) sizeWindowLocked(ex *executor, now int64) {
 	m := &s.mu
 	d := m.desk
+	if faults.On(faults.CreditFailKeeps) && ex.tally.failed > 0 {
+		s.free.Add(-1)
+	}
 	n := int(ex.tally.delivered)
 	took := time.Duration(max(0, now-ex.start))
 	t := &d.ended

@@ -243,6 +243,9 @@ func (s *Stage) giveUp(w *waiter) reason.Reason {
 	queued, why := w.queued, s.fullLocked()
 	if queued {
 		s.leaveLineLocked(w)
+		if faults.On(faults.CreditCancelKeeps) && s.mu.desk != nil {
+			s.free.Add(-1)
+		}
 		if faults.On(faults.LateWaiter) {
 			s.admitLocked(&w.env, w.par, s.bus.clock.Coarse())
 		}

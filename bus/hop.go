@@ -169,7 +169,7 @@ func (s *Stage) placeForHopLocked(victims *[]Envelope) bool {
 // moves them on. What is parked elsewhere does not count as exceeding it.
 func (s *Stage) mayEscapeLocked() bool {
 	m := &s.mu
-	if m.escape || m.excess > 0 || (m.desk != nil && m.desk.window == 0) {
+	if m.escape || m.excess > 0 || (m.desk != nil && faults.On(faults.CreditRingFull)) || (m.desk != nil && m.desk.window == 0) {
 		return false
 	}
 	return m.delayed == m.postponed || s.free.Load()+int64(m.parked) >= 0

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	faults "github.com/sedabus/seda/internal/fault"
 	"github.com/sedabus/seda/internal/queue"
 )
 
@@ -290,7 +291,7 @@ func (l *lane) gatherLocked() {
 	}
 	c, s := l.c, l.stage
 	n := c.Rd + unread
-	if l.acct.led != nil {
+	if l.acct.led != nil && !faults.On(faults.LaneUnbooked) {
 		l.acct.bookLocked(n) // before their places can come back
 	}
 	s.countLanedLocked(n - c.Rd)
@@ -461,7 +462,7 @@ func (l *lane) forget() {
 
 // reapLanesLocked closes the lanes of producers that were collected.
 func (s *Stage) reapLanesLocked() {
-	if !s.mu.orphans.Load() || !s.mu.orphans.Swap(false) {
+	if faults.On(faults.CreditOrphanKeeps) || !s.mu.orphans.Load() || !s.mu.orphans.Swap(false) {
 		return
 	}
 	for _, l := range slices.Clone(s.mu.lanes) {

@@ -158,9 +158,8 @@ func furtherRows() []Row {
 			Promise: "Every subscriber has its own copy, its own settlement and its own retries.",
 		},
 		{
-			ID: "C19", Name: "CreditLeak", Scope: Stage,
-			Promise: "Cancelling, panicking and closing give credits back.",
-			NotYet:  "credit is not part of the bus yet",
+			ID: "C19", Name: "CreditLeak", Scope: Stage, cases: creditLeak(),
+			Promise: "Every credit comes back, whatever becomes of who holds it or of the window; who holds one is not refused, and nobody is forgotten.",
 		},
 		{
 			ID: "C20", Name: "ShedderRecovers", Scope: Stage, cases: shedderRecovers(),

@@ -60,6 +60,21 @@ const (
 	ShedSticks        Name = "shed-sticks"         // a stage that has shed once sheds for ever
 	ShedsHops         Name = "sheds-hops"          // the shedder is asked about hops
 	EndsUntold        Name = "ends-untold"         // the shedder hears of nothing that has ended
+	CreditCancelKeeps Name = "credit-cancel-keeps" // a wait for a credit that is given up costs one
+	CreditFailKeeps   Name = "credit-fail-keeps"   // an envelope that fails costs a credit
+	CreditCloseKeeps  Name = "credit-close-keeps"  // a producer that is closed keeps its credits
+	CreditOrphanKeeps Name = "credit-orphan-keeps" // one that was collected does
+	CreditNeverLapses Name = "credit-never-lapses" // leases do not end
+	CreditHoldKeeps   Name = "credit-hold-keeps"   // credits stay in hand while a stage is suspended or the bus is paused
+	CreditShrinkKeeps Name = "credit-shrink-keeps" // a smaller window costs a credit
+	CreditWindowStays Name = "credit-window-stays" // the window does not change
+	CreditWaits       Name = "credit-waits"        // who waits is not served as long as handlers run
+	CreditInParts     Name = "credit-in-parts"     // who waits for several holds some of them meanwhile
+	CreditBiased      Name = "credit-biased"       // weights depend on who came first
+	CreditClassless   Name = "credit-classless"    // classes do not count
+	CreditRingFull    Name = "credit-ring-full"    // a ring filled to its last credit does not move
+	CreditDoubled     Name = "credit-doubled"      // a returned credit is there twice
+	LaneUnbooked      Name = "lane-unbooked"       // what lanes have published is not in the books of credits
 	KillIgnored       Name = "kill-ignored"        // the kill switch does nothing
 
 	CreditUnbooked   Name = "credit-unbooked"    // credits that are called back are not booked as returned
