@@ -64,13 +64,13 @@ func (d *bed) free(s *bus.Stage, when string, want int) {
 	equal(d, "free credits "+when, books(d, s).Free, want)
 }
 
-// acquire is Producer.Acquire that must work.
-func (d *bed) acquire(p *bus.Producer, n int) {
+// acquireAll acquires the whole window, which must work.
+func (d *bed) acquireAll(p *bus.Producer) {
 	d.Helper()
 	ctx, cancel := context.WithTimeout(d.ctx, patience)
 	defer cancel()
-	if err := p.Acquire(ctx, n); err != nil {
-		d.Fatalf("acquire %d credits: %v", n, err)
+	if err := p.Acquire(ctx, window); err != nil {
+		d.Fatalf("acquire %d credits: %v", window, err)
 	}
 }
 
@@ -91,7 +91,7 @@ func creditCancelled(d *bed) {
 	s := d.granting(time.Hour, d.note)
 	d.start()
 	hoarder := s.Producer()
-	d.acquire(hoarder, window)
+	d.acquireAll(hoarder)
 	ctx, cancel := context.WithCancel(d.ctx)
 	errs := make(chan error, 8)
 	for n := range 4 {
@@ -117,7 +117,7 @@ func creditPanics(d *bed) {
 	s := d.granting(time.Hour, func(_ context.Context, e *bus.Envelope) error {
 		switch number(e) % 6 {
 		case 0:
-			panic("as asked")
+			panic("as asked") //nolint:forbidigo // the case needs one
 		case 1:
 			runtime.Goexit()
 		case 2:
@@ -142,7 +142,7 @@ func creditClosed(d *bed) {
 	s := d.granting(time.Hour, d.note)
 	d.start()
 	p := s.Producer()
-	d.acquire(p, window)
+	d.acquireAll(p)
 	d.by(p, 0, 3)
 	p.Close()
 	p.Close()
@@ -182,7 +182,7 @@ func creditLapsed(d *bed) {
 	d.start()
 	p := s.Producer()
 	defer p.Close()
-	d.acquire(p, window)
+	d.acquireAll(p)
 	ctx, cancel := context.WithTimeout(d.ctx, 2*time.Second)
 	defer cancel()
 	began := time.Now()
@@ -199,18 +199,18 @@ func creditHandedBack(d *bed) {
 	d.start()
 	p := s.Producer()
 	defer p.Close()
-	d.acquire(p, window)
+	d.acquireAll(p)
 	s.Suspend(bus.Hold{})
 	equal(d, "credits in hand of a suspended stage", books(d, s).InHand, 0)
 	equal(d, "credits of its producer", p.Credits(), 0)
 	d.want(errors.Is(p.TryAcquire(1), bus.ErrNoCredit), "a suspended stage has granted a credit")
 	s.Resume("")
-	d.acquire(p, window)
+	d.acquireAll(p)
 	d.bus.Pause(bus.Hold{})
 	equal(d, "credits in hand of a paused bus", books(d, s).InHand, 0)
 	d.want(errors.Is(p.TryAcquire(1), bus.ErrPaused), "a paused bus has granted a credit")
 	d.bus.Resume("")
-	d.acquire(p, window)
+	d.acquireAll(p)
 	d.by(p, 0, window)
 	d.free(s, "after the holds", window)
 }
@@ -295,7 +295,7 @@ func creditPolicyChanges(d *bed) {
 	d.start()
 	p, q := s.Producer(), s.Producer()
 	for i := range 5 {
-		d.acquire(p, window)
+		d.acquireAll(p)
 		d.by(p, 10*i, 10*i+4)
 		waits := make(chan error, 1)
 		go func() { waits <- q.Acquire(d.ctx, window) }()
