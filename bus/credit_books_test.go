@@ -168,3 +168,24 @@ func TestCreditEndsWithTheBus(t *testing.T) {
 		})
 	}
 }
+
+// TestCreditTakesOverWhatLanesHad: places that a producer had leased under another
+// policy are not lost when the stage begins to grant credits.
+func TestCreditTakesOverWhatLanesHad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		s := addStage(t, b, "s", bus.StageConfig{Capacity: 100}, func(context.Context, *bus.Envelope) error { return nil })
+		require.NoError(t, b.Start())
+		p := s.Producer()
+		require.NoError(t, p.Publish(t.Context(), &bus.Envelope{})) // leases more than one
+		synctest.Wait()
+		require.NoError(t, s.Tune(func(c *bus.StageConfig) { // a lower capacity would call them back
+			c.Full, c.Credit.Window, c.Capacity = bus.Credit, 100, 101
+		}))
+		got := checkCredit(t, s)
+		require.Zero(t, got.Used, "%+v", got)
+		require.Equal(t, 100, got.Free)
+		p.Close()
+		finish(t, b)
+	})
+}

@@ -91,6 +91,7 @@ func (s *Stage) tuneCreditLocked() {
 		return
 	}
 	if m.desk == nil {
+		s.revokeLanesLocked() // leased as places: nobody would call them back any more
 		m.desk = newDesk(s)
 		now := s.bus.clock.Tick()
 		for w := m.waiters.head; w != nil; w = w.next {
