@@ -25,6 +25,7 @@ type desk struct {
 	plain     []*account        // of publishes without a Producer, one a class
 	accounts  []*account        // all that have an entry in the ledger
 	lapsing   *timer.Item[task] // looks for leases that are over, or nil
+	acquiring int               // of those who wait: for credits to hold, for which an adaptive window grows
 	clamped   bool              // the window that was asked for is above the capacity
 	untold    int               // of all accounts
 	blocked   time.Duration     // for how long publishes have waited, added up

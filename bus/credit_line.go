@@ -43,6 +43,9 @@ func (s *Stage) lineUpLocked(w *waiter) {
 	}
 	w.since = int64(s.mu.desk.now())
 	w.acct.waits.begin(w.since)
+	if w.want > 0 {
+		s.mu.desk.acquiring++
+	}
 	s.takeTurnLocked(w)
 }
 
@@ -64,6 +67,9 @@ func (s *Stage) leaveLineLocked(w *waiter) {
 		return
 	}
 	s.leaveTurnLocked(w)
+	if w.want > 0 {
+		s.mu.desk.acquiring--
+	}
 	now := int64(s.mu.desk.now())
 	a.waits.end(now)
 	s.mu.desk.blocked += time.Duration(max(0, now-w.since))

@@ -64,10 +64,10 @@ func (s *Stage) checkProducer(c *ProducerConfig) (class int, err error) {
 // served by class, then by weight, then first come first served.
 //
 // It needs a stage with Full Credit and, as n, 1 to its window less what is left
-// to hops, else the error matches ErrInvalid; so it does when the producer is
-// closed meanwhile. It returns ctx's error with ErrNoCredit if that ends first,
-// ErrNoCredit when the window shrinks below n, and ErrClosed once the bus takes
-// nothing in any more.
+// to hops; an adaptive window grows for n, up to the capacity. Else, and when the
+// producer is closed meanwhile, the error matches ErrInvalid. It returns ctx's
+// error with ErrNoCredit if that ends first, ErrNoCredit when a fixed window
+// shrinks below n, and ErrClosed once the bus takes nothing in any more.
 func (p *Producer) Acquire(ctx context.Context, n int) error {
 	s, a := p.stage, p.acct
 	if ctx == nil {
@@ -101,6 +101,10 @@ func (p *Producer) Acquire(ctx context.Context, n int) error {
 	w, _ := s.bus.waiters.Get().(*waiter)
 	w.want, w.acct, w.reserve, w.inside = n, a, false, s.bus.isInside(ctx)
 	s.lineUpLocked(w)
+	if n > s.mostLocked() && s.mu.cfg.Credit.Window == 0 {
+		s.setWindowLocked()
+		s.serveLocked()
+	}
 	err := s.waitInLine(ctx, w)
 	runtime.KeepAlive(p)
 	return err
@@ -143,8 +147,8 @@ func (s *Stage) checkAcquireLocked(a *account, n int) error {
 		return fault(s.where(), "Full", s.mu.cfg.Full, "must be credit to acquire credits")
 	case a.closed:
 		return fault(s.where(), "Producer", "closed", "must be open to acquire credits")
-	case n < 1 || n > max(1, s.mostLocked()) && s.mu.cfg.Credit.Window != CreditNone:
-		return fault(s.where(), "n", n, fmt.Sprintf("must be from 1 to %d, the window of %d credits but for those left to hops", s.mostLocked(), d.window))
+	case n < 1 || n > max(1, s.mostEverLocked()) && s.mu.cfg.Credit.Window != CreditNone:
+		return fault(s.where(), "n", n, fmt.Sprintf("must be from 1 to %d, the most credits that the stage can grant, but for those left to hops", s.mostEverLocked()))
 	}
 	return nil
 }

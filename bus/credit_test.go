@@ -235,3 +235,33 @@ func TestCreditSlowBranch(t *testing.T) {
 	require.Greater(t, blocked.p99, 2*healthy.p99, "the test does not see what it is for")
 	require.Less(t, blocked.done, healthy.done/2)
 }
+
+// TestCreditWindowGrowsForAcquire: an adaptive window is as large as the largest
+// Acquire that waits needs, and shrinks again; a fixed one is not.
+func TestCreditWindowGrowsForAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{})
+		c := credit(0)
+		c.Capacity = 500
+		s := addStage(t, b, "s", c, func(context.Context, *bus.Envelope) error { time.Sleep(time.Millisecond); return nil })
+		require.NoError(t, b.Start())
+		for range 200 { // until the service time is known
+			require.NoError(t, s.Publish(t.Context(), &bus.Envelope{}))
+		}
+		synctest.Wait()
+		usual := checkCredit(t, s).Window
+		require.Less(t, usual, 100)
+		p := s.Producer()
+		require.ErrorIs(t, p.Acquire(t.Context(), 501), bus.ErrInvalid)
+		require.ErrorIs(t, p.TryAcquire(400), bus.ErrNoCredit)
+		require.NoError(t, p.Acquire(t.Context(), 400))
+		require.Equal(t, 400, p.Credits())
+		for range 400 {
+			require.NoError(t, p.TryPublish(&bus.Envelope{}))
+		}
+		p.Close()
+		time.Sleep(2 * time.Second)
+		require.Less(t, checkCredit(t, s).Window, 100)
+		finish(t, b)
+	})
+}

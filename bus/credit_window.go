@@ -155,6 +155,9 @@ func (s *Stage) setWindowLocked() {
 		asked = 0
 	case 0:
 		asked = d.sizer.Window(s.bus.handlersAtMost(c.Concurrency), c.Capacity)
+		if d.acquiring > 0 {
+			asked = max(asked, s.windowForLocked())
+		}
 	}
 	if faults.On(faults.CreditWindowStays) && d.window >= 0 {
 		return
@@ -191,8 +194,37 @@ func (s *Stage) setWindowLocked() {
 // is left to hops.
 func (s *Stage) mostLocked() int { return s.mu.cfg.Capacity - int(s.mu.shut) }
 
+// mostEverLocked is mostLocked for an adaptive window at its largest.
+func (s *Stage) mostEverLocked() int {
+	if s.mu.cfg.Credit.Window != 0 {
+		return s.mostLocked()
+	}
+	return s.mu.cfg.Capacity - s.reserveForHopsLocked(s.mu.cfg.Capacity)
+}
+
+// windowForLocked is the window that the largest Acquire which waits needs, what
+// is left to hops included.
+func (s *Stage) windowForLocked() int {
+	most := 0
+	for w := s.mu.waiters.head; w != nil; w = w.next {
+		most = max(most, w.want)
+	}
+	window := most
+	for range 64 { // what is left to hops may grow with the window
+		next := min(most+s.reserveForHopsLocked(window), s.mu.cfg.Capacity)
+		if next == window {
+			break
+		}
+		window = next
+	}
+	return window
+}
+
 // refuseTooManyLocked answers those who wait for more credits than they can get.
 func (s *Stage) refuseTooManyLocked() {
+	if s.mu.cfg.Credit.Window == 0 {
+		return // it is stretched for them
+	}
 	most := s.mostLocked()
 	for w := s.mu.waiters.head; w != nil && s.mu.desk.window > 0; { // with 0 they wait for better times
 		next := w.next
