@@ -152,7 +152,7 @@ func (r *run) settings(i int) bus.StageConfig {
 		Concurrency: r.pick(1, 1, 2, 8),
 		Batch:       r.pick(0, 0, 1, 7, 64),
 		EgressCap:   r.pick(0, 0, 1, 30),
-		Full:        bus.FullPolicy(r.rnd.IntN(4)),
+		Full:        bus.FullPolicy(r.rnd.IntN(5)),
 		Order:       bus.Order(r.rnd.IntN(3)),
 		NoHandler:   bus.NoHandler(r.rnd.IntN(3)),
 		HopTimeout:  time.Duration(r.pick(1, 50, 5000)) * time.Millisecond,
@@ -305,7 +305,7 @@ func (r *run) step() {
 		p.Resume("")
 	case op < 80:
 		require.NoError(r.t, s.Tune(func(c *bus.StageConfig) {
-			c.Capacity, c.Full = r.pick(1, 3, 10, 50), bus.FullPolicy(r.rnd.IntN(4))
+			c.Capacity, c.Full = r.pick(1, 3, 10, 50), bus.FullPolicy(r.rnd.IntN(5))
 			c.EgressCap, c.Batch = r.pick(0, 1, 5), r.pick(0, 1, 64)
 			if s != r.topic {
 				c.Concurrency = r.pick(1, 2, 5)

@@ -105,7 +105,7 @@ func (r *tokenRun) stage(name string, c StageConfig, h Handler) *Stage {
 func (r *tokenRun) settings() StageConfig {
 	c := StageConfig{
 		Capacity: r.pick(1, 3, 10, 64, 300), Concurrency: r.pick(1, 2, 5), Batch: r.pick(0, 1, 8, 64, 64),
-		EgressCap: r.pick(0, 1, 20), Full: FullPolicy(r.pick(0, 0, 1, 2, 3)), Order: Order(r.pick(0, 0, 1, 2)),
+		EgressCap: r.pick(0, 1, 20), Full: FullPolicy(r.pick(0, 0, 1, 2, 3, 4, 4)), Order: Order(r.pick(0, 0, 1, 2)),
 		HopTimeout: time.Duration(r.pick(5, 5000)) * time.Millisecond,
 		Retry:      retry.Policy{MaxAttempts: 3, Kind: retry.Constant, Base: 2 * time.Millisecond},
 	}
@@ -233,7 +233,7 @@ func (r *tokenRun) step() {
 		require.NoError(r.t, s.Tune(func(c *StageConfig) {
 			c.Capacity, c.Concurrency = r.pick(1, 3, 10, 100), r.pick(1, 2, 5)
 			c.EgressCap, c.Batch = r.pick(0, 1, 20), r.pick(0, 1, 64)
-			c.Full = FullPolicy(r.rnd.IntN(4))
+			c.Full = FullPolicy(r.rnd.IntN(5))
 		}))
 	case op < 29:
 		require.NoError(r.t, r.b.Tune(func(c *Config) { c.MaxHandlers = r.pick(0, 1, 2, 5) }))
