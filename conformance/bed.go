@@ -54,6 +54,9 @@ func inBubble(t *testing.T, k Kit, r *Row, c *check) {
 	})
 }
 
+// pass lets virtual time pass.
+func pass(d time.Duration) { time.Sleep(d) }
+
 // patience is how long a case waits in virtual time for what must come: no
 // bound of its own is near it.
 const patience = 24 * time.Hour

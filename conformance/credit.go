@@ -133,7 +133,7 @@ func creditPanics(d *bed) {
 	p := s.Producer()
 	d.by(p, 0, 60)
 	p.Close()
-	time.Sleep(time.Minute)
+	pass(time.Minute)
 	d.free(s, "after handlers have failed in every way", window)
 	equal(d, "spent", books(d, s).Spent, 60)
 }
@@ -239,7 +239,7 @@ func creditWindowChanges(d *bed) {
 		size := sizes[i%len(sizes)]
 		before := books(d, s)
 		d.tuned(s, func(c *bus.StageConfig) { c.Credit.Window = size })
-		time.Sleep(50 * time.Millisecond)
+		pass(50 * time.Millisecond)
 		c := books(d, s)
 		equal(d, "window after it was set", c.Window, size)
 		out, was := c.InHand+c.Used, before.InHand+before.Used
@@ -281,7 +281,7 @@ func creditNone(d *bed) {
 	equal(d, "handled of what was in", len(d.seen()), window)
 	waits := make(chan error, 1)
 	go func() { waits <- d.publish(s, d.env(window)) }()
-	time.Sleep(time.Minute)
+	pass(time.Minute)
 	equal(d, "admitted with a window of none", d.acceptedCount(), window)
 	equal(d, "waiting", books(d, s).Waiting, 1)
 	set(5)

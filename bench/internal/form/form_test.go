@@ -54,7 +54,9 @@ func TestMeasurePublish(t *testing.T) {
 		s, err := form.MeasurePublish(t.Context(), sys, time.Millisecond)
 		require.NoError(t, err, sys)
 		assert.Positive(t, s.Messages)
-		assert.Less(t, s.Allocs, 0.1)
+		if !raceEnabled { // with it, pools forget things
+			assert.Less(t, s.Allocs, 0.1)
+		}
 	}
 	_, err := form.MeasurePublish(t.Context(), "chan", time.Millisecond)
 	require.ErrorIs(t, err, load.ErrUnsupported)
