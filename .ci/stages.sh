@@ -185,6 +185,7 @@ stage_race() {
   each_module 'go test -race' go -C {} test -race -shuffle=on ./...
   step 'go test -tags invariants' go test -tags invariants ./...
   step 'every fault turns its cases red' go test -tags faults ./conformance ./credit ./internal/fault
+  step 'faults of credits turn the tests of the bus red' go test -tags faults -run TestCreditPromisesTurnRed ./bus
 }
 
 # ---- fuzz
