@@ -31,7 +31,7 @@ func core(importPath string) bool {
 	if rel == "shedder" { // what lies below it is linked by those who ask for it
 		return true
 	}
-	return slices.ContainsFunc([]string{"bus", "reason", "retry", "credit", "internal"}, func(dir string) bool { return under(rel, dir) })
+	return slices.ContainsFunc([]string{"bus", "reason", "retry", "credit", "shard", "internal"}, func(dir string) bool { return under(rel, dir) })
 }
 
 // goZero is what comes with the rolling window of go-zero. Its packages core/load,
