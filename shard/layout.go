@@ -1,5 +1,3 @@
-// Package shard holds the parts of a thread-per-core runtime. So far that is
-// the layout: which shard a key belongs to.
 package shard
 
 // MaxShards is the largest number of shards of a Layout.
@@ -56,8 +54,8 @@ func (l *Layout) Shards() int { return l.n }
 func (l *Layout) Of(hash uint64) int { return int(l.owner[hash>>(64-slotBits)]) }
 
 // Hash returns the hash of a key: FNV-1a of 64 bits with the final mix of
-// MurmurHash3. It is stable: the same for ever, in every process. It keeps out
-// nobody who chooses keys so that they fall on one shard.
+// MurmurHash3, never 0. It is stable: the same for ever, in every process. It
+// keeps out nobody who chooses keys so that they fall on one shard.
 //
 // hot: 0 allocs, no locks, no time.
 func Hash(key string) uint64 {
@@ -65,7 +63,25 @@ func Hash(key string) uint64 {
 	for i := range len(key) {
 		h = (h ^ uint64(key[i])) * 1099511628211
 	}
+	return nonZero(mix(h))
+}
+
+// HashUint64 is [Hash] of a number, for keys that are numbers.
+//
+// hot: 0 allocs, no locks, no time.
+func HashUint64(key uint64) uint64 { return nonZero(mix(key ^ 14695981039346656037)) }
+
+// mix is the final mix of MurmurHash3.
+func mix(h uint64) uint64 {
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
 	return h ^ h>>33
+}
+
+// nonZero keeps 0 for work without a key.
+func nonZero(h uint64) uint64 {
+	if h == 0 {
+		return 1
+	}
+	return h
 }

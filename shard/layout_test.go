@@ -59,3 +59,49 @@ func TestAllocs_OfAndHash(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { sum += l.Of(shard.Hash("order-17")) }))
 	require.NotZero(t, sum+1)
 }
+
+func TestAllocs_HashUint64(t *testing.T) {
+	sum := uint64(0)
+	require.Zero(t, testing.AllocsPerRun(100, func() { sum += shard.HashUint64(sum) }))
+	require.NotZero(t, sum)
+}
+
+func TestHashUint64SpreadsAndIsStable(t *testing.T) {
+	require.Equal(t, shard.Hash(""), shard.HashUint64(0))
+	count := make([]int, 8)
+	l := shard.NewLayout(8)
+	for i := range uint64(80_000) {
+		h := shard.HashUint64(i)
+		require.NotZero(t, h)
+		count[l.Of(h)]++
+	}
+	for s, c := range count {
+		require.InDelta(t, 10_000, c, 600, "shard %d", s)
+	}
+}
+
+// FuzzLayout: every hash has a shard, the same one in every layout of that
+// number, and going to one shard more moves it to the new one or not at all.
+func FuzzLayout(f *testing.F) {
+	f.Add(0, uint64(0))
+	f.Add(1, uint64(1))
+	f.Add(1023, uint64(math.MaxUint64))
+	f.Add(math.MinInt, uint64(1)<<63)
+	f.Add(math.MaxInt, uint64(1)<<52)
+	f.Fuzz(func(t *testing.T, n int, hash uint64) {
+		l := shard.NewLayout(n)
+		i := l.Of(hash)
+		if l.Shards() < 1 || l.Shards() > shard.MaxShards || i < 0 || i >= l.Shards() {
+			t.Fatalf("%d shards: %d of %d", n, i, l.Shards())
+		}
+		if again := shard.NewLayout(n).Of(hash); again != i {
+			t.Fatalf("%d shards: %d, then %d", n, i, again)
+		}
+		if l.Shards() == shard.MaxShards {
+			return
+		}
+		if next := shard.NewLayout(l.Shards() + 1).Of(hash); next != i && next != l.Shards() {
+			t.Fatalf("from %d shards on: %d goes to %d", l.Shards(), i, next)
+		}
+	})
+}
