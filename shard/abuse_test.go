@@ -141,8 +141,11 @@ func TestCallsFromInside(t *testing.T) {
 			errs[4] = rt.TryPush(1, 3)
 		}})
 		prod = rt.Producer()
+		began := time.Now()
 		require.NoError(t, rt.TryPush(1, 1))
+		time.Sleep(10 * time.Millisecond)
 		synctest.Wait()
+		require.Equal(t, 10*time.Millisecond, time.Since(began))
 		for i := range 4 {
 			require.ErrorIs(t, errs[i], shard.ErrInside, "call %d", i)
 		}

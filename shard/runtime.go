@@ -144,8 +144,8 @@ func (rt *Runtime[T]) TryPush(hash uint64, v T) error {
 
 // Push is [Runtime.TryPush] that waits for room until ctx ends, behind those that
 // wait already. It then returns an error that matches [ErrFull] and the cause; if
-// ctx was over at once, the cause alone. In a handler it does not wait: it returns
-// [ErrInside] where it would.
+// ctx was over at once, the cause alone. In a handler it waits a millisecond at
+// most, then returns [ErrInside]. It allocates where it waits.
 func (rt *Runtime[T]) Push(ctx context.Context, hash uint64, v T) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -161,43 +161,43 @@ func (rt *Runtime[T]) Push(ctx context.Context, hash uint64, v T) error {
 		if r == accepted {
 			return nil
 		}
-		if rt.onLoop() {
-			return ErrInside
-		}
+		wt := &waiter[T]{e: e, ready: make(chan struct{})}
 		if r == full {
-			again, err := rt.await(ctx, w, s, &e)
-			if !again {
-				return err
-			}
-			continue
+			r = s.post(&e, wt)
 		}
-		select {
-		case <-w.replaced:
-		case <-rt.closing:
-		case <-ctx.Done():
-			return fullError(ctx)
+		if r == accepted {
+			return nil
+		}
+		if again, err := rt.await(ctx, w, s, wt); !again {
+			return err
 		}
 	}
 }
 
-// await queues e behind those that wait at s; again says to begin anew.
-func (rt *Runtime[T]) await(ctx context.Context, w *world[T], s *Shard[T], e *entry[T]) (again bool, err error) {
-	wt := &waiter[T]{e: *e, ready: make(chan struct{})}
-	switch s.post(e, wt) {
-	case accepted:
-		return false, nil
-	case sealed:
-		return true, nil
-	}
-	select {
-	case <-wt.ready:
-		return false, nil
-	case <-w.replaced:
-		again = true
-	case <-rt.closing:
-		err = ErrClosed
-	case <-ctx.Done():
-		err = fullError(ctx)
+// insideAfter is after how long a wait makes sure that it is not in a handler,
+// which costs a microsecond or two.
+const insideAfter = time.Millisecond
+
+// await waits until wt, which is in line at s unless that is sealed, is granted;
+// again says to begin anew.
+func (rt *Runtime[T]) await(ctx context.Context, w *world[T], s *Shard[T], wt *waiter[T]) (again bool, err error) {
+	look := clock.NewTimer(insideAfter)
+	defer look.Stop()
+	for !again && err == nil {
+		select {
+		case <-wt.ready:
+			return false, nil
+		case <-w.replaced:
+			again = true
+		case <-rt.closing:
+			err = ErrClosed
+		case <-ctx.Done():
+			err = fullError(ctx)
+		case <-look.C:
+			if rt.onLoop() {
+				err = ErrInside
+			}
+		}
 	}
 	if s.giveUp(wt) { // else it was granted in the same moment
 		return again, err
@@ -218,7 +218,7 @@ func (w *world[T]) shardOf(hash uint64) *Shard[T] {
 }
 
 // onLoop tells whether the caller is a loop, or runs OnResize. It costs a
-// microsecond and is for calls that are about to wait.
+// microsecond or two, and a lock that all of the process shares.
 func (rt *Runtime[T]) onLoop() bool {
 	id := goroutine()
 	if rt.caller.Load() == id {

@@ -291,7 +291,7 @@ func (s *Shard[T]) post(e *entry[T], w *waiter[T]) int {
 func (s *Shard[T]) giveUp(w *waiter[T]) bool {
 	s.in.mu.Lock()
 	defer s.in.mu.Unlock()
-	if !w.granted {
+	if !w.granted && w.place != nil {
 		s.in.mu.waiting.Remove(w.place)
 	}
 	return !w.granted
