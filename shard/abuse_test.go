@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -373,6 +374,36 @@ func TestCloseCutsAndReports(t *testing.T) {
 		require.ErrorIs(t, err, shard.ErrClosed)
 		close(hold)
 		time.Sleep(5 * time.Second) // the bubble ends only if the stuck loops have
+	})
+}
+
+// A loop that has taken a run of fast items that turn out slow still stops after
+// the one in hand.
+func TestCutEndsAfterTheItemInHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow atomic.Int64
+		rt := start(t, shard.Config[int]{Shards: 1, Handle: func(_ *shard.Shard[int], v *int) {
+			if *v == 1 {
+				time.Sleep(time.Second)
+				slow.Add(1)
+			}
+		}})
+		prod := rt.Producer()
+		for range 1000 {
+			require.NoError(t, prod.Push(t.Context(), 1, 0))
+		}
+		synctest.Wait()
+		n, err := prod.PushBatch(t.Context(), 1, slices.Repeat([]int{1}, 64))
+		require.NoError(t, err)
+		require.Equal(t, 64, n)
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		r, err := rt.Close(ctx)
+		require.ErrorIs(t, err, shard.ErrCut)
+		require.Equal(t, []int{0}, r.Stuck)
+		require.GreaterOrEqual(t, r.Left, 62)
+		time.Sleep(time.Hour)
+		require.EqualValues(t, 2, slow.Load())
 	})
 }
 

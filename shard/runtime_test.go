@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -459,57 +458,4 @@ func TestTurnIsLocalWork(t *testing.T) {
 		closeAll(t, rt)
 		require.EqualValues(t, 1000, done.Load(), "Close waits for it")
 	})
-}
-
-// An idle runtime does nothing at all: no timer, no turn, no processor time.
-func TestIdleCostsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := start(t, shard.Config[int]{Shards: 64, Idle: shard.Idle{Spin: 100, Yield: 10}, Handle: func(*shard.Shard[int], *int) {}})
-		prod := rt.Producer()
-		for i := range 1000 {
-			require.NoError(t, prod.Push(t.Context(), hashOf(i), i))
-		}
-		synctest.Wait()
-		var a, b shard.Stats
-		rt.ReadStats(&a)
-		time.Sleep(time.Hour)
-		rt.ReadStats(&b)
-		require.EqualValues(t, 1000, b.Total.Handled)
-		require.Equal(t, a.Total, b.Total)
-		for _, s := range b.Shards {
-			require.True(t, s.Parked)
-			require.Zero(t, s.Busy)
-		}
-		require.NoError(t, prod.Push(t.Context(), hashOf(1), 1))
-		closeAll(t, rt)
-	})
-}
-
-// Wake-ups: one item at a time, each to a loop that is going to sleep or sleeps.
-func TestNoWakeUpIsLost(t *testing.T) {
-	for _, idle := range []shard.Idle{{}, {Spin: 50}, {Yield: 3}} {
-		back := make(chan int, 1)
-		rt := start(t, shard.Config[int]{Shards: 3, Idle: idle, Handle: func(s *shard.Shard[int], v *int) {
-			if *v%3 == 0 {
-				s.Forward(hashOf(*v+1), *v+1)
-				return
-			}
-			back <- *v
-		}})
-		prod := rt.Producer()
-		deadline := time.AfterFunc(time.Minute, func() { panic("a wake-up was lost") })
-		for i := range 20_000 {
-			if i%2 == 0 {
-				require.NoError(t, prod.Push(t.Context(), hashOf(i), i*3))
-			} else {
-				require.NoError(t, rt.Push(t.Context(), hashOf(i), i*3))
-			}
-			<-back
-			for range i % 50 {
-				runtime.Gosched()
-			}
-		}
-		deadline.Stop()
-		closeAll(t, rt)
-	}
 }
