@@ -24,6 +24,7 @@ var exceptions = map[string]exception{
 		"row of statistics: names that a reader meets one at a time, and that stutter when they live elsewhere"},
 	"shedder": {70, "the seam that policies are written against (request, verdict, what ended, state), the names of the " +
 		"rules, and the policies that need nothing but the seam"},
+	"tune/api": {70, "one struct for each body on the wire and one constant for each reason of a problem"},
 }
 
 // checkExports counts exported top-level constants, variables, types and
