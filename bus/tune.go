@@ -32,17 +32,9 @@ func (s *Stage) tune(change func(*StageConfig)) (diff []string, err error) {
 	s.bus.tuning.Lock() // one at a time, so that change runs without s.mu
 	defer s.bus.tuning.Unlock()
 	old := s.Config()
-	next := s.Config() // shares nothing with old
-	change(&next)
-	if err := next.validate(s.name); err != nil {
+	next, err := s.planTune(&old, change)
+	if err != nil {
 		return nil, err
-	}
-	next = next.withDefaults()
-	if diff := frozenDiff(&old, &next); len(diff) > 0 {
-		return nil, fmt.Errorf("%w: %s: %v cannot change while it lives", ErrConflict, s.where(), diff)
-	}
-	if s.bus.state() >= stateClosed {
-		return nil, s.refusal(reason.Closed, nil)
 	}
 	if diff = liveDiff(&old, &next); len(diff) > 0 {
 		s.apply(&old, &next)
@@ -159,20 +151,9 @@ func (b *Bus) Tune(change func(*Config)) error {
 func (b *Bus) tune(change func(*Config)) error {
 	b.tuning.Lock()
 	defer b.tuning.Unlock()
-	old := b.Config()
-	next := old
-	change(&next)
-	if err := next.validate(); err != nil {
+	next, err := b.planTune(change)
+	if err != nil {
 		return err
-	}
-	next.setDefaults()
-	if next.Name != old.Name || next.Grace != old.Grace || next.Journal != old.Journal ||
-		next.Tracer != old.Tracer || next.Logger != old.Logger || !next.Hooks.same(&old.Hooks) ||
-		!sameFunc(next.NewShedder, old.NewShedder) {
-		return fmt.Errorf("%w: only MaxHandlers and DeadLetters can change while the bus lives", ErrConflict)
-	}
-	if b.state() >= stateClosed {
-		return fmt.Errorf("bus %q: %w", b.cfg.Name, ErrClosed)
 	}
 	b.live.Store(&liveConfig{maxHandlers: next.MaxHandlers, letters: next.DeadLetters})
 	b.letters.setBounds(next.DeadLetters)

@@ -49,7 +49,7 @@ type Fault struct {
 }
 
 // Problem is the body of every error, after RFC 9457.
-type Problem struct {
+type Problem struct { //nolint:errname // the name of RFC 9457
 	Type      string  `json:"type"` // "about:blank"
 	Title     string  `json:"title"`
 	Status    int     `json:"status"`
