@@ -31,7 +31,7 @@ type Role uint8
 // Roles.
 const (
 	None  Role = iota
-	Read       // all but the letters' error texts is public to it
+	Read       // sees everything that the API shows, and changes nothing
 	Write      // changes settings, redrives, purges and cancels
 )
 
