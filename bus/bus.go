@@ -12,6 +12,7 @@ import (
 	"github.com/sedabus/seda/internal/clock"
 	"github.com/sedabus/seda/internal/dedup"
 	faults "github.com/sedabus/seda/internal/fault"
+	"github.com/sedabus/seda/internal/layout"
 	"github.com/sedabus/seda/internal/names"
 	"github.com/sedabus/seda/internal/queue"
 	"github.com/sedabus/seda/reason"
@@ -39,6 +40,10 @@ type Bus struct {
 	stages   atomic.Pointer[stageTable]  // replaced, never changed
 	refused  [reason.Count]atomic.Uint64 // publishes to stages that do not exist
 
+	shards        []*runLoop // of a bus in sharded mode, else none
+	layout        atomic.Pointer[layout.Layout]
+	spread        spread        // of envelopes without a key
+	tickets       atomic.Uint64 // of parts that wait for permits
 	timers        timers
 	permits       permits
 	callbacks     callbacks
@@ -68,7 +73,8 @@ type Bus struct {
 // stageTable is an immutable registry.
 type stageTable struct {
 	byName map[string]*Stage
-	list   []*Stage
+	list   []*Stage // as registered
+	work   []*Stage // those that have queues: the parts of sharded ones
 }
 
 // The phases of a bus's life.
@@ -96,10 +102,11 @@ func New(c Config) (*Bus, error) {
 	b.root, b.cancel = context.WithCancelCause(context.Background())
 	b.timers.clock = b.clock
 	b.callbacks.init(b)
-	b.permits.mu.limit = c.MaxHandlers
+	b.permits.setLimit(c.MaxHandlers)
 	b.stages.Store(&stageTable{byName: map[string]*Stage{}})
 	b.drops.bus = b
 	b.letters.init(b, c.DeadLetters)
+	b.initShards()
 	return b, nil
 }
 
@@ -126,6 +133,7 @@ func (b *Bus) register(name string, c StageConfig) (*Stage, error) {
 	if err := errors.Join(checkName(name), c.validate(name)); err != nil {
 		return nil, err
 	}
+	b.shardDefaults(&c)
 	c = c.withDefaults()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -143,11 +151,14 @@ func (b *Bus) register(name string, c StageConfig) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := b.split(s, c); err != nil {
+		return nil, err
+	}
 	if c.Delivery == PubSub {
 		s.mu.topic = newTopic(s)
-		b.permits.count(s, true)
+		s.countLocked(true)
 	}
-	next := &stageTable{byName: maps.Clone(old.byName), list: append(slices.Clone(old.list), s)}
+	next := &stageTable{byName: maps.Clone(old.byName), list: append(slices.Clone(old.list), s), work: append(slices.Clone(old.work), s.workers()...)}
 	next.byName[name] = s
 	b.stages.Store(next)
 	if s.shed != nil && !b.mu.sheds {
@@ -271,12 +282,15 @@ func (b *Bus) gatesFor(c *StageConfig) gates {
 
 // setGates sets or clears gates of all stages. b.mu is held.
 func (b *Bus) setGates(g gates, on bool) {
-	for _, s := range b.stages.Load().list {
+	for _, s := range b.stages.Load().work {
 		s.setGateLocked(g, on) // a compare-and-swap: no lock needed
 	}
 }
 
-func (b *Bus) stagesNow() []*Stage { return b.stages.Load().list }
+func (b *Bus) stagesNow() []*Stage { return b.stages.Load().work }
+
+// named are the stages as they were registered.
+func (b *Bus) named() []*Stage { return b.stages.Load().list }
 
 func (b *Bus) lookup(name string) *Stage { return b.stages.Load().byName[name] }
 
@@ -287,7 +301,7 @@ func (b *Bus) Lookup(name string) (*Stage, bool) {
 }
 
 // Stages returns all stages in the order of their registration.
-func (b *Bus) Stages() []*Stage { return slices.Clone(b.stagesNow()) }
+func (b *Bus) Stages() []*Stage { return slices.Clone(b.named()) }
 
 // Publish publishes e to the stage of that name; see Stage.Publish.
 func (b *Bus) Publish(ctx context.Context, to string, e *Envelope) error {

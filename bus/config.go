@@ -2,11 +2,14 @@ package bus
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
+	"runtime"
 	"time"
 
 	faults "github.com/sedabus/seda/internal/fault"
+	"github.com/sedabus/seda/internal/layout"
 	"github.com/sedabus/seda/internal/names"
 	"github.com/sedabus/seda/shedder"
 )
@@ -30,6 +33,13 @@ type Config struct {
 	Hooks Hooks
 	// Logger gets state changes; nil is silent.
 	Logger *slog.Logger
+	// Shards turns sharded mode on: each stage is split into as many parts, and
+	// what the parts of one shard handle they handle one after the other, on one
+	// goroutine at a time. A key belongs to one shard. 0 is off, AutoShards one
+	// for each of GOMAXPROCS at the time of New; at most 1024. A stage whose
+	// Concurrency is not set has one handler a shard; handlers that wait for
+	// something hold up their shard, unless the stage is marked Blocking.
+	Shards int
 	// Journal records accepted work and its ends; nil is none. Its type, and
 	// that of Tracer, must be comparable, such as a pointer.
 	Journal Journal
@@ -60,6 +70,7 @@ const (
 	defaultLetters   = 10_000
 	defaultLetterMem = 64 << 20
 	maxHandlersBound = 1 << 20
+	maxShards        = layout.MaxShards
 	maxDuration      = time.Duration(math.MaxInt64 / 4) // so that adding to the clock cannot overflow
 )
 
@@ -75,6 +86,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.DeadLetters.MaxBytes == 0 {
 		c.DeadLetters.MaxBytes = defaultLetterMem
+	}
+	if c.Shards == AutoShards {
+		c.Shards = min(runtime.GOMAXPROCS(0), maxShards)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -94,6 +108,7 @@ func (c *Config) validate() error {
 	}
 	errs = append(errs,
 		checkInt(where, "MaxHandlers", c.MaxHandlers, maxHandlersBound),
+		c.checkShards(where),
 		checkInt(where, "DeadLetters.MaxCount", c.DeadLetters.MaxCount, 1<<30),
 		checkDuration(where, "DeadLetters.MaxAge", c.DeadLetters.MaxAge),
 		checkDuration(where, "Grace", c.Grace),
@@ -104,6 +119,17 @@ func (c *Config) validate() error {
 		errs = append(errs, fault(where, "DeadLetters.MaxBytes", c.DeadLetters.MaxBytes, "must be 0 (default) or more"))
 	}
 	return errors.Join(errs...)
+}
+
+// AutoShards lets a bus have as many shards as GOMAXPROCS says when it is made.
+// More shards than processors only make the parts of each stage smaller.
+const AutoShards = -1
+
+func (c *Config) checkShards(where string) error {
+	if c.Shards < AutoShards || c.Shards > maxShards {
+		return fault(where, "Shards", c.Shards, fmt.Sprintf("must be AutoShards (%d), 0 (off) or up to %d", AutoShards, maxShards))
+	}
+	return nil
 }
 
 func checkInt(where, field string, v, most int) error {

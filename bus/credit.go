@@ -119,7 +119,7 @@ func (s *Stage) payerLocked(e *Envelope, par *parent) *account {
 // grantsLocked says whether the stage grants credits at all now.
 func (s *Stage) grantsLocked() bool {
 	d := s.mu.desk
-	return d == nil || (d.window > 0 && !s.mu.closed && !s.mu.holds.any())
+	return d == nil || (d.windowNow() > 0 && !s.mu.closed && !s.mu.holds.any())
 }
 
 // spendLocked takes the place of one publish: a credit that its producer holds,
@@ -188,6 +188,10 @@ func (d *desk) grantLocked(a *account, least, n int) int {
 	s := d.stage
 	d.tellLocked()
 	free := s.free.Load() - s.mu.shut
+	if free < int64(least) && s.whole != nil {
+		s.borrow(max(least, lendLot) - int(free))
+		free = s.free.Load() - s.mu.shut
+	}
 	if free < int64(least) || !s.grantsLocked() {
 		return 0
 	}
@@ -200,8 +204,12 @@ func (d *desk) grantLocked(a *account, least, n int) int {
 	}
 	left := s.free.Load()
 	s.mu.minFree = min(s.mu.minFree, left)
-	used := s.mu.cfg.Capacity - int(left) - got - d.ledger.Unspent()
-	d.ledger.SetUsed(min(used, d.window-d.ledger.Unspent()-got)) // a hop may just have taken some
+	window := d.windowNow()
+	if window != d.ledger.Window() {
+		d.ledger.SetWindow(window)
+	}
+	used := s.capacityNow() - int(left) - got - d.ledger.Unspent()
+	d.ledger.SetUsed(min(used, window-d.ledger.Unspent()-got)) // a hop may just have taken some
 	granted := d.ledger.Grant(a.led, got, d.now())
 	invariant.Check(granted == got, "stage %q: took %d places for credits, but the ledger granted %d", s.name, got, granted)
 	a.held += got
@@ -210,6 +218,10 @@ func (d *desk) grantLocked(a *account, least, n int) int {
 	}
 	return got
 }
+
+// windowNow is the window with what the siblings of a part have lent, or have of
+// it.
+func (d *desk) windowNow() int { return d.window + int(d.stage.lent.Load()) }
 
 // now is the time by which leases are counted.
 func (d *desk) now() time.Duration {

@@ -62,7 +62,7 @@ const edgeShare = 4
 func (e *edge) backlogLocked() int { return max(0, e.parked) + e.held.Len() }
 
 // shareLocked is how much may.
-func (e *edge) shareLocked() int { return max(1, e.from.mu.desk.window/edgeShare) }
+func (e *edge) shareLocked() int { return max(1, e.from.mu.desk.windowNow()/edgeShare) }
 
 // feelLocked marks or unmarks the edge as clogged, and lets those through for
 // whom there is a share.
@@ -144,7 +144,7 @@ func (s *Stage) answerPathsLocked(why reason.Reason, outside bool) {
 func (s *Stage) cloggedAhead(slip Slip) *edge {
 	from := s
 	for slip.Len() > 0 {
-		to := slip.resolve(s.bus)
+		to := from.sibling(slip.resolve(s.bus))
 		if to == nil {
 			return nil
 		}

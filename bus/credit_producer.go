@@ -31,7 +31,7 @@ func (s *Stage) NewProducer(c ProducerConfig) (*Producer, error) {
 		return nil, err
 	}
 	p := s.Producer()
-	p.acct.weight, p.acct.class = c.Weight, class // nobody else knows it yet
+	p.setCredit(c.Weight, class)
 	return p, nil
 }
 
@@ -69,6 +69,9 @@ func (s *Stage) checkProducer(c *ProducerConfig) (class int, err error) {
 // error with ErrNoCredit if that ends first, ErrNoCredit when a fixed window
 // shrinks below n, and ErrClosed once the bus takes nothing in any more.
 func (p *Producer) Acquire(ctx context.Context, n int) error {
+	if p.parts != nil {
+		return p.atHome().Acquire(ctx, n)
+	}
 	s, a := p.stage, p.acct
 	if ctx == nil {
 		return s.refuse(reason.Invalid, errNilContext)
@@ -81,6 +84,7 @@ func (p *Producer) Acquire(ctx context.Context, n int) error {
 	if ctx.Err() != nil {
 		return s.refuse(reason.Canceled, overBecause(ctx))
 	}
+	s.gatherFor(a, n)
 	s.mu.Lock()
 	if err := s.checkAcquireLocked(a, n); err != nil {
 		s.unlockAndStart()
@@ -113,12 +117,16 @@ func (p *Producer) Acquire(ctx context.Context, n int) error {
 // TryAcquire is Acquire that never waits: without enough free credits it is
 // refused with ErrNoCredit and has none more.
 func (p *Producer) TryAcquire(n int) error {
+	if p.parts != nil {
+		return p.atHome().TryAcquire(n)
+	}
 	s, a := p.stage, p.acct
 	if g := gates(s.gates.Load()); g&gatesOfBus != 0 {
 		if why, cause := s.check(nil, nil, g&gatesOfBus, false); why != reason.None { //nolint:staticcheck // no context: never waits
 			return s.refuse(why, cause)
 		}
 	}
+	s.gatherFor(a, n)
 	s.mu.Lock()
 	if err := s.checkAcquireLocked(a, n); err != nil {
 		s.unlockAndStart()
@@ -175,6 +183,9 @@ func (s *Stage) acquireLocked(a *account, n int) bool {
 // Return gives n of the producer's unspent credits back, or as many as it has,
 // and returns how many.
 func (p *Producer) Return(n int) int {
+	if p.parts != nil {
+		return p.returnOfParts(n)
+	}
 	s, a := p.stage, p.acct
 	s.mu.Lock()
 	if n = max(0, n); a.led != nil {
@@ -195,6 +206,9 @@ func (p *Producer) Return(n int) int {
 // may be called back when others wait for them. It is 0 in a stage without
 // Credit. Unlike the other methods it may be called from any goroutine.
 func (p *Producer) Credits() int {
+	if p.parts != nil {
+		return p.creditsOfParts()
+	}
 	s := p.stage
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,6 +233,9 @@ type Blocked struct {
 // Blocked says whether a publish with the producer would wait now, and why. It
 // may be called from any goroutine.
 func (p *Producer) Blocked() Blocked {
+	if p.parts != nil {
+		return p.blockedOfParts()
+	}
 	s, a := p.stage, p.acct
 	now := s.bus.clock.Now()
 	g := gates(s.gates.Load())
@@ -248,13 +265,13 @@ func (s *Stage) whyNoCreditLocked() string {
 	case len(m.holds.list) > 0:
 		h := &m.holds.list[0]
 		return fmt.Sprintf("the stage is suspended by %s: %s", h.By, h.Why)
-	case d.window == 0:
+	case d.windowNow() <= 0:
 		return "the window is 0: the stage grants no credits"
 	case m.arrivals.Len() > 0:
 		return fmt.Sprintf("%d hops from other stages wait for room and come first", m.arrivals.Len())
 	case m.waiters.n > 0:
-		return fmt.Sprintf("%d others wait for the %d credits of the window", m.waiters.n, d.window)
+		return fmt.Sprintf("%d others wait for the %d credits of the window", m.waiters.n, d.windowNow())
 	default:
-		return fmt.Sprintf("all %d credits of the window are out", d.window)
+		return fmt.Sprintf("all %d credits of the window are out", d.windowNow())
 	}
 }

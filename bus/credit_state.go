@@ -51,6 +51,10 @@ type ProducerCredit struct {
 func (s *Stage) ReadCredit(dst *CreditState) {
 	list := dst.Producers[:0]
 	*dst = CreditState{Producers: list}
+	if s.parts != nil {
+		s.readCreditOfParts(dst)
+		return
+	}
 	s.mu.Lock()
 	defer s.unlockAndStart()
 	m := &s.mu
@@ -65,10 +69,10 @@ func (s *Stage) ReadCredit(dst *CreditState) {
 		dst.Producers = append(dst.Producers, a.readLocked(now))
 	}
 	c := d.ledger.Counts()
-	dst.On, dst.Window, dst.Asked, dst.Reserve = true, d.window, m.cfg.Credit.Window, int(m.shut-s.beyond.Load())
+	dst.On, dst.Window, dst.Asked, dst.Reserve = true, d.windowNow(), m.cfg.Credit.Window, int(m.shut-s.beyond.Load())
 	dst.Granted, dst.Spent, dst.Returned, dst.Expired, dst.InHand = c.Granted, c.Spent, c.Returned, c.Expired, c.Outstanding
 	free := int(s.free.Load())
-	dst.Used = m.cfg.Capacity - free - c.Outstanding
+	dst.Used = s.capacityNow() - free - c.Outstanding
 	dst.Free = max(0, free-int(s.beyond.Load()))
 	dst.Waiting = m.waiters.n
 	dst.Blocked = d.blocked
@@ -79,7 +83,12 @@ func (s *Stage) ReadCredit(dst *CreditState) {
 
 // clampNoteLocked says why the window is smaller than what was asked for.
 func (s *Stage) clampNoteLocked() string {
-	if d := s.mu.desk; d == nil || !d.clamped {
+	c := &s.mu.cfg
+	if s.parts != nil {
+		if c.Full != Credit || c.Credit.Window <= c.Capacity {
+			return ""
+		}
+	} else if d := s.mu.desk; d == nil || !d.clamped {
 		return ""
 	}
 	return fmt.Sprintf("a window of %d was asked for; it ends at the capacity of %d", s.mu.cfg.Credit.Window, s.mu.cfg.Capacity)
@@ -87,9 +96,7 @@ func (s *Stage) clampNoteLocked() string {
 
 // tellClamped tells the hook and the log that the window ends at the capacity.
 func (s *Stage) tellClamped() {
-	s.mu.Lock()
-	note := s.clampNoteLocked()
-	s.mu.Unlock()
+	note := s.clampNote()
 	if note != "" {
 		s.bus.fireState(StateInfo{Stage: s.name, State: "window clamped", Why: note})
 	}

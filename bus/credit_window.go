@@ -171,6 +171,7 @@ func (s *Stage) setWindowLocked() {
 	}
 	shrunk := window < d.window
 	d.window, m.shut = window, shut
+	s.most.Store(int32(c.Capacity - int(shut)))
 	s.beyond.Store(beyond)
 	d.ledger.SetWindow(window)
 	if s.shed == nil {
@@ -192,11 +193,16 @@ func (s *Stage) setWindowLocked() {
 
 // mostLocked is how many credits one producer can have: the window but for what
 // is left to hops.
-func (s *Stage) mostLocked() int { return s.mu.cfg.Capacity - int(s.mu.shut) }
+func (s *Stage) mostLocked() int {
+	if s.whole != nil {
+		return s.mostOfParts()
+	}
+	return s.mu.cfg.Capacity - int(s.mu.shut)
+}
 
 // mostEverLocked is mostLocked for an adaptive window at its largest.
 func (s *Stage) mostEverLocked() int {
-	if s.mu.cfg.Credit.Window != 0 {
+	if s.mu.cfg.Credit.Window != 0 || s.whole != nil {
 		return s.mostLocked()
 	}
 	return s.mu.cfg.Capacity - s.reserveForHopsLocked(s.mu.cfg.Capacity)
@@ -284,6 +290,6 @@ func (d *desk) check() {
 		unspent += a.held
 	}
 	invariant.Check(unspent == d.ledger.Unspent(), "stage %q: %d credits in hand, but the ledger says %d", d.stage.name, unspent, d.ledger.Unspent())
-	out := int64(d.stage.mu.cfg.Capacity) - d.stage.free.Load()
+	out := int64(d.stage.capacityNow()) - d.stage.free.Load()
 	invariant.Check(int64(unspent) <= max(0, out), "stage %q: %d credits in hand, but only %d places are taken", d.stage.name, unspent, out)
 }

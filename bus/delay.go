@@ -114,6 +114,9 @@ func (s *Stage) admitLaterLocked(e *Envelope, l *later, now int64) {
 // Delayed lists the envelopes of the stage that wait for their time, earliest
 // first.
 func (s *Stage) Delayed() []DelayedInfo {
+	if s.parts != nil {
+		return s.delayedOfParts()
+	}
 	var out []DelayedInfo
 	s.bus.timers.each(func(when int64, t task) bool {
 		if d, ok := t.(*delayedEnvelope); ok && d.stage == s {
@@ -130,6 +133,9 @@ func (s *Stage) Delayed() []DelayedInfo {
 // CancelDelayed ends a delayed envelope as dropped with the reason canceled
 // and reports whether it was still waiting.
 func (s *Stage) CancelDelayed(id uint64) bool {
+	if s.parts != nil {
+		return slices.ContainsFunc(s.parts, func(p *Stage) bool { return p.CancelDelayed(id) })
+	}
 	taken := s.bus.timers.take(func(t task) bool {
 		d, ok := t.(*delayedEnvelope)
 		return ok && d.stage == s && d.env.id == id

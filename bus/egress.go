@@ -155,9 +155,17 @@ func (u *upstreams) add(e *edge) {
 // now.
 func (e *edge) wantRoom(lot int) bool {
 	if !e.want.Swap(true) {
-		e.to.upstream.wanting.Add(1)
+		e.to.countWanting(1)
 	}
 	return e.to.hopRoom() < int64(lot)
+}
+
+// countWanting counts the edges whose stages wait for room in s.
+func (s *Stage) countWanting(n int32) {
+	s.upstream.wanting.Add(n)
+	if s.whole != nil {
+		s.whole.wanting.Add(n)
+	}
 }
 
 // tellRoomLocked notes the upstream stages that wait for room here.
@@ -177,7 +185,7 @@ func (s *Stage) tellUpstreamLocked() {
 	}
 	for _, e := range *s.upstream.list.Load() {
 		if e.want.Load() && e.want.Swap(false) {
-			s.upstream.wanting.Add(-1)
+			s.countWanting(-1)
 			s.noteLocked(e.from, 0, false)
 		}
 	}
@@ -205,16 +213,17 @@ func (s *Stage) allowedLocked(ex *executor, c *chunk, n int, force bool) int {
 		return n * s.allowedOne(ex, &c.Items[c.Rd], false)
 	}
 	var slip Slip // of the envelope before, and where it leads
-	var to *Stage
+	var next *Stage
 	for i := range n {
 		e := &c.Items[c.Rd+i]
 		if e.Slip.route == nil {
 			continue
 		}
 		if e.Slip != slip {
-			slip, to = e.Slip, e.Slip.resolve(s.bus)
-			s.mu.desk.goesTo(to)
+			slip, next = e.Slip, e.Slip.resolve(s.bus)
+			s.mu.desk.goesTo(next)
 		}
+		to := s.partAhead(next, e)
 		if to == nil || (!s.overtakes(ex, to) && s.reservePlace(ex, to, n-i)) {
 			continue
 		}
@@ -235,7 +244,10 @@ func (s *Stage) reservePlace(ex *executor, to *Stage, n int) bool {
 	if r.spare == 0 {
 		lot := to.lotFor(n)
 		got := to.takeForHops(lot, n)
-		if got == 0 && !s.edgeLocked(to).wantRoom(lot) {
+		if got == 0 && !to.sated() && to.borrow(n) > 0 {
+			got = to.takeForHops(lot, n)
+		}
+		if got == 0 && (!s.edgeLocked(to).wantRoom(lot) || (!to.sated() && to.borrow(n) > 0)) {
 			got = to.takeForHops(lot, n)
 		}
 		r.held += got
@@ -255,11 +267,12 @@ func (s *Stage) allowedOne(ex *executor, e *Envelope, force bool) int {
 	if e.Slip.route == nil || len(s.mu.edges) == 0 {
 		return 1
 	}
-	to := e.Slip.resolve(s.bus)
-	if to == nil {
+	next := e.Slip.resolve(s.bus)
+	if next == nil {
 		return 1
 	}
-	s.mu.desk.goesTo(to)
+	s.mu.desk.goesTo(next)
+	to := s.partAhead(next, e)
 	way := s.findEdge(to)
 	if way == nil {
 		return 1
@@ -305,10 +318,10 @@ func (s *Stage) overtakes(ex *executor, to *Stage) bool {
 // stage, to those that wait for room there: others may pass.
 func (s *Stage) setAsideLocked(q *fifo) {
 	c := q.Head()
-	to := c.Items[c.Rd].Slip.resolve(s.bus)
+	to := s.nextFor(&c.Items[c.Rd])
 	held := &s.edgeLocked(to).held
 	n := 1
-	for n < c.Size() && c.Items[c.Rd+n].Slip.route != nil && c.Items[c.Rd+n].Slip.resolve(s.bus) == to {
+	for n < c.Size() && c.Items[c.Rd+n].Slip.route != nil && s.nextFor(&c.Items[c.Rd+n]) == to {
 		n++
 	}
 	if n == c.Size() {

@@ -38,7 +38,7 @@ type executor struct {
 	begun    atomic.Int64  // bus clock at which the running call was started, if it is timed
 	timeout  time.Duration
 
-	permit   bool
+	permit   permitSet
 	timed    bool  // read the clock for each envelope
 	way      *edge // the edge that a claim of one is for, if others wait there
 	fromHeld bool  // the claim is being made from what was set aside
@@ -102,6 +102,9 @@ func (ex *executor) forgetCancel() {
 
 // run is the executor's goroutine; it ends when nothing can be started, when
 // the bus cuts its work off, or by a handler's Goexit, which starts another.
+//
+// In sharded mode it is the shard's run loop: when an executor has ended, the
+// one that gets its permit goes on, on the same goroutine.
 func (ex *executor) run() {
 	retired := false // by then ex may be at work on another goroutine
 	defer func() {
@@ -109,14 +112,22 @@ func (ex *executor) run() {
 			go ex.loop()
 		}
 	}()
-	if ex.working { // after a Goexit
-		ex.workOff()
-	}
-	for ex.next() {
-		ex.workOff()
-	}
-	if faults.On(faults.ExecutorStays) {
-		select {}
+	for {
+		if ex.working { // after a Goexit
+			ex.workOff()
+		}
+		then, ok := ex.next()
+		for ok {
+			ex.workOff()
+			then, ok = ex.next()
+		}
+		if faults.On(faults.ExecutorStays) {
+			select {}
+		}
+		if then == nil {
+			break
+		}
+		ex = then
 	}
 	retired = true
 }
@@ -190,8 +201,9 @@ func (ex *executor) current() *Envelope {
 }
 
 // next hands the last claim's results in and makes the next claim; it reports
-// whether there is one.
-func (ex *executor) next() bool {
+// whether there is one. Without one, then is the executor that goes on in its
+// place, or nil.
+func (ex *executor) next() (then *executor, ok bool) {
 	s := ex.stage
 	s.bus.callbacks.throttle()
 	now := s.bus.clock.Touch()
@@ -200,7 +212,7 @@ func (ex *executor) next() bool {
 	if ex.fed.N > 0 {
 		ex.tellShedderLocked()
 	}
-	ok := !s.mustYieldLocked(ex) && s.claimLocked(ex, now, false)
+	ok = !s.mustYieldLocked(ex) && s.claimLocked(ex, now, false)
 	if !ok {
 		s.retireLocked(ex)
 		s.markBlockedLocked()
@@ -211,15 +223,15 @@ func (ex *executor) next() bool {
 	if !ok && ex.resv.n > 0 {
 		ex.resv.n = 0 // a failed claim holds no place
 	}
-	permit := !ok && ex.permit
-	if permit {
-		ex.permit = false
+	var permit permitSet
+	if !ok {
+		permit, ex.permit = ex.permit, permitSet{}
 	}
-	s.unlockAndStartAfter(permit)
+	then = s.unlockAndStartAfter(permit, true)
 	if !ok {
 		s.bus.settled()
 	}
-	return ok
+	return then, ok
 }
 
 // retireLocked takes ex off the list of those at work.
@@ -270,15 +282,17 @@ func (s *Stage) wantLocked() *executor {
 	if !s.claimableLocked() {
 		return nil
 	}
-	if !s.bus.permits.acquire(s) {
+	p, ok := s.takePermitsLocked(nil)
+	if !ok {
 		return nil
 	}
-	return s.startLocked()
+	return s.startLocked(p)
 }
 
 // startLocked returns an executor that holds a permit.
-func (s *Stage) startLocked() *executor {
+func (s *Stage) startLocked(p permitSet) *executor {
 	m := &s.mu
+	m.looping = m.looping || p.loops()
 	if m.active++; m.active == 1 {
 		s.idle.Store(false)
 	}
@@ -290,7 +304,7 @@ func (s *Stage) startLocked() *executor {
 	} else {
 		ex = newExecutor(s)
 	}
-	ex.permit, ex.permitRun = true, 0
+	ex.permit, ex.permitRun = p, 0
 	m.execs = append(m.execs, ex)
 	return ex
 }
@@ -370,33 +384,46 @@ func (s *Stage) mustYieldLocked(ex *executor) bool {
 		return true
 	}
 	ex.permitRun++
-	return s.bus.permits.wanted() && ex.permitRun > 1
+	if s.home != nil && ((ex.permit.bus == nil && s.bus.permits.limited.Load()) ||
+		(ex.permit.whole == nil && s.whole.limits.limited.Load())) {
+		return true // it was started without one
+	}
+	return ex.permit.wanted() && ex.permitRun > 1
 }
 
 // unlockAndStart unlocks s.mu, starts an executor if one is worth it, and
 // tells upstreams that their parked envelopes entered.
 //
 // hot: 0 allocs
-func (s *Stage) unlockAndStart() { s.unlockAndStartAfter(false) }
+func (s *Stage) unlockAndStart() {
+	if ex := s.unlockAndStartAfter(permitSet{}, false); ex != nil {
+		go ex.loop()
+	}
+}
 
 // unlockAndStartAfter first gives a permit back if permit is set, so that a
 // stage that waits for it comes before this one.
-func (s *Stage) unlockAndStartAfter(permit bool) {
-	var grant *Stage
+func (s *Stage) unlockAndStartAfter(permit permitSet, inline bool) (then *executor) {
 	if s.shed != nil {
 		s.boundHopsLocked()
 	}
-	if permit {
-		grant = s.bus.permits.release(s)
+	var room [4]grant
+	grants := room[:0]
+	if permit != (permitSet{}) {
+		grants = s.handBackSetLocked(permit, grants)
 	}
 	if s.mu.waiters.n > 0 || s.mu.room != nil {
 		s.serveWaitingLocked()
 	}
+	if s.whole != nil {
+		s.noteLoadLocked()
+		s.shareRoomLocked()
+	}
 	ex := s.wantLocked()
 	notes := s.mu.notes
-	if notes != nil {
-		s.mu.notes = nil
-	}
+	s.mu.notes = nil
+	grants = append(grants, s.mu.grants...)
+	s.mu.grants = nil
 	odd := (s.mu.handler == nil || s.blockedOn.Load() != nil || (s.mu.active == 0 && s.mu.arrivals.Len() > 0)) &&
 		s.oddLocked(ex)
 	if invariant.Enabled {
@@ -409,18 +436,22 @@ func (s *Stage) unlockAndStartAfter(permit bool) {
 	if ex != nil {
 		go ex.loop()
 	}
-	if notes != nil {
-		tell(notes)
+	tell(notes)
+	return settleGrants(grants, inline)
+}
+
+// handBackSetLocked gives the permits of an executor that ends back.
+func (s *Stage) handBackSetLocked(set permitSet, grants []grant) []grant {
+	if set.loops() {
+		s.mu.looping = false
 	}
-	for grant != nil {
-		grant = grant.granted()
-	}
+	return s.releaseSet(set, grants)
 }
 
 // serveWaitingLocked serves those who wait for room: places may come back by
 // ways that serve nobody.
 func (s *Stage) serveWaitingLocked() {
-	if s.mu.waiters.n > 0 && s.free.Load() > s.mu.shut {
+	if s.mu.waiters.n > 0 && (s.free.Load() > s.mu.shut || (!s.sated() && s.borrow(s.mu.waiters.n) > 0)) {
 		if s.worthWakingLocked() {
 			s.feedWaitersLocked()
 		} else if s.slow.Load() {
@@ -452,29 +483,30 @@ func (s *Stage) settleOdd() {
 	}
 }
 
-// granted uses a permit that was waited for, or passes it on: it returns the
-// stage that gets it next.
-func (s *Stage) granted() *Stage {
+// startGranted uses a permit that was waited for, or passes it on: more are the
+// stages that get it next.
+func (s *Stage) startGranted(p *permits) (ex *executor, more []grant) {
 	s.mu.Lock()
 	m := &s.mu
-	if m.active < m.cfg.Concurrency && s.runnableLocked() && s.claimableLocked() {
-		ex := s.startLocked()
+	set, ok := s.takePermitsLocked(p)
+	if ok && m.active < m.cfg.Concurrency && s.runnableLocked() && s.claimableLocked() {
+		ex = s.startLocked(set)
 		s.unlockAndStart()
-		go ex.loop()
-		return nil
+		return ex, nil
 	}
-	if s.jammedLocked() {
+	if ok && s.jammedLocked() {
 		s.mu.Unlock()
 		ring := s.ring()
 		s.mu.Lock()
 		if len(ring) > 0 && s.mayExceedLocked() {
-			s.bubbleLocked(ring) // unlocks
-			return nil
+			s.bubbleLocked(set, ring) // unlocks
+			return nil, nil
 		}
 	}
-	next := s.bus.permits.release(s)
+	more = s.releaseSet(set, m.grants)
+	m.grants = nil
 	s.mu.Unlock()
-	return next
+	return nil, more
 }
 
 // panicked counts a handler's panic and tells the hook.

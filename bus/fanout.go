@@ -312,7 +312,13 @@ func (s *Stage) addLagging(n int) {
 
 // detach ends the subscription of a subscriber that lagged behind.
 func (s *Stage) detach(sub *subscription) {
-	if !s.removeSubscription(func(o *subscription) bool { return o == sub }) {
+	var gone bool
+	if w := s.whole; w != nil {
+		gone = w.removeSubscription(func(o *subscription) bool { return o.to == sub.to.whole })
+	} else {
+		gone = s.removeSubscription(func(o *subscription) bool { return o == sub })
+	}
+	if !gone {
 		return
 	}
 	s.mu.Lock()

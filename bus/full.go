@@ -73,6 +73,10 @@ func (s *Stage) enterFull(ctx context.Context, e *Envelope, par *parent, now int
 		return s.refuse(reason.Closed, nil)
 	}
 	s.helpLocked() // leases and claims may hold places that nobody uses
+	if s.whole != nil && !s.searchLocked(ctx) {
+		s.unlockAndStart()
+		return s.refuse(reason.Closed, nil)
+	}
 	if s.takeOneLocked(e, par) {
 		s.admitLocked(e, par, now)
 		s.unlockAndStart()
@@ -83,7 +87,7 @@ func (s *Stage) enterFull(ctx context.Context, e *Envelope, par *parent, now int
 		var victim Envelope
 		if !faults.On(faults.NoEviction) && !s.evictLocked(&victim) {
 			s.unlockAndStart()
-			return s.refuse(reason.Full, nil)
+			return s.enterByEviction(ctx, e, par, now)
 		}
 		s.admitLocked(e, par, now)
 		s.unlockAndStart()
@@ -313,6 +317,11 @@ func (s *Stage) releaseLocked(n int) {
 	if n <= 0 {
 		return
 	}
+	if s.whole != nil && s.whole.owed.Load() > 0 {
+		if n -= s.payLocked(n); n == 0 {
+			return
+		}
+	}
 	if s.mu.excess > 0 {
 		paid := min(n, s.mu.excess)
 		s.mu.excess -= paid
@@ -431,9 +440,15 @@ func (s *Stage) snapshotOf(why reason.Reason) error {
 // describe builds a refusal without taking the stage's lock, which the caller
 // may hold.
 func (s *Stage) describe(why reason.Reason) *RejectedError {
-	info := s.info.Load()
+	info, free := s.info.Load(), s.free.Load()
+	if s.whole != nil {
+		info, free = s.whole.info.Load(), 0
+		for _, p := range s.whole.parts {
+			free += max(0, p.free.Load())
+		}
+	}
 	e := &RejectedError{Stage: s.name, Reason: why, Policy: info.full, Capacity: info.capacity}
-	e.Depth = max(0, info.capacity-int(s.free.Load()))
+	e.Depth = max(0, info.capacity-int(free))
 	if why == reason.NoCredit {
 		e.At, e.Value = s.name, float64(e.Depth)
 		e.Limit = float64(int64(info.capacity) - s.beyond.Load())

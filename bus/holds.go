@@ -156,6 +156,10 @@ func (b *Bus) Holds() []Hold {
 // Credit takes the credits back that its producers have not spent, and grants
 // none until Resume.
 func (s *Stage) Suspend(h Hold) {
+	if s.parts != nil {
+		s.eachPart(func(p *Stage) { p.Suspend(h) })
+		return
+	}
 	s.mu.Lock()
 	was := s.mu.holds.any()
 	s.mu.holds.set(s.bus, h, s.endHold)
@@ -163,14 +167,18 @@ func (s *Stage) Suspend(h Hold) {
 	s.handBackLocked()
 	s.unlockAndStart()
 	s.runJobs(jobs)
-	if !was {
+	if !was && s.leads() {
 		s.bus.fireState(StateInfo{Stage: s.name, State: "suspended", By: holderOf(h.By), Why: h.Why})
 	}
 }
 
 // Resume lifts the hold of that holder ("" is "operator") and reports whether
 // there was one. Handlers start again when no holder is left.
-func (s *Stage) Resume(by string) bool {
+func (s *Stage) Resume(by string) (lifted bool) {
+	if s.parts != nil {
+		s.eachPart(func(p *Stage) { lifted = p.Resume(by) || lifted })
+		return lifted
+	}
 	return s.liftHold(holderOf(by), func(h *holds) bool { return h.lift(s.bus, holderOf(by)) })
 }
 
@@ -183,7 +191,7 @@ func (s *Stage) liftHold(by string, lift func(*holds) bool) bool {
 	ok := lift(&s.mu.holds)
 	open := ok && !s.mu.holds.any()
 	s.unlockAndStart()
-	if open {
+	if open && s.leads() {
 		s.bus.fireState(StateInfo{Stage: s.name, State: "resumed", By: by})
 	}
 	return ok
@@ -191,6 +199,9 @@ func (s *Stage) liftHold(by string, lift func(*holds) bool) bool {
 
 // Holds lists who keeps the stage suspended, and until when.
 func (s *Stage) Holds() []Hold {
+	if s.parts != nil {
+		return s.parts[0].Holds()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.holds.all()

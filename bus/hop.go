@@ -25,6 +25,7 @@ type note struct {
 	up, to *Stage
 	n      int
 	copies bool // they are copies of a pub/sub stage, not its own hops
+	lend   bool // up is a sibling of to, which has places to lend
 }
 
 // arrive moves c.Items[a:b], which from has acknowledged, into s; up to
@@ -144,6 +145,9 @@ func (s *Stage) placeForHopLocked(victims *[]Envelope) bool {
 		return true
 	}
 	s.free.Add(1)
+	if !s.sated() && s.borrow(1) > 0 && s.takeForHops(1, 1) == 1 {
+		return true
+	}
 	if len(m.lanes) > 0 {
 		s.revokeLanesLocked()
 		if s.takeForHops(1, 1) == 1 {
@@ -169,7 +173,7 @@ func (s *Stage) placeForHopLocked(victims *[]Envelope) bool {
 // moves them on. What is parked elsewhere does not count as exceeding it.
 func (s *Stage) mayEscapeLocked() bool {
 	m := &s.mu
-	if m.escape || m.excess > 0 || (m.desk != nil && faults.On(faults.CreditRingFull)) || (m.desk != nil && m.desk.window == 0) {
+	if m.escape || m.excess > 0 || (s.whole != nil && s.whole.owed.Load() > 0) || (m.desk != nil && faults.On(faults.CreditRingFull)) || (m.desk != nil && m.desk.windowNow() == 0) {
 		return false
 	}
 	return m.delayed == m.postponed || s.free.Load()+int64(m.parked) >= 0
@@ -253,6 +257,8 @@ func tell(notes []note) {
 func (s *Stage) unparked(n note) (more []note) {
 	s.mu.Lock()
 	switch {
+	case n.lend:
+		s.mu.told = true
 	case n.n == 0:
 		s.roomAheadLocked()
 	case n.copies:

@@ -19,6 +19,9 @@ type InFlight struct {
 // InFlight lists the envelopes inside handlers and with pull consumers, oldest
 // first. Those handled in microseconds may be gone before they are listed.
 func (s *Stage) InFlight() []InFlight {
+	if s.parts != nil {
+		return s.inFlightOfParts()
+	}
 	now := s.bus.clock.Now()
 	var out []InFlight
 	s.mu.Lock()
@@ -77,6 +80,9 @@ func (l *Lease) describe(now int64) InFlight {
 // consumer has it, else when its handler returns an error. A handler that
 // ignores the cancellation keeps its slot until it returns, and counts as stuck.
 func (s *Stage) Cancel(id uint64) bool {
+	if s.parts != nil {
+		return slices.ContainsFunc(s.parts, func(p *Stage) bool { return p.Cancel(id) })
+	}
 	s.mu.Lock()
 	if s.mu.pull != nil {
 		return s.cancelLease(id)

@@ -170,6 +170,9 @@ func (l *lane) lease(ctx context.Context, e *Envelope) (leased bool, err error) 
 	got := s.takePlaces(l.lot())
 	if got == 0 {
 		s.helpLocked()
+		if !s.sated() {
+			s.borrow(lendLot)
+		}
 		got = s.takePlaces(l.lot())
 	}
 	if got == 0 {

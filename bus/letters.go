@@ -87,7 +87,7 @@ const (
 // sendLetter enters l into a dead-letter stage as a new envelope without a
 // slip, and reports whether there was room: it never waits.
 func (b *Bus) sendLetter(to string, l *Letter) bool {
-	s := b.lookup(to)
+	s := b.lookup(to).partOf(&l.Envelope)
 	if s == nil || s.refusesHop(&l.Envelope) != reason.None {
 		return false
 	}

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/sedabus/seda/internal/queue"
 	"github.com/sedabus/seda/reason"
@@ -17,10 +18,13 @@ import (
 //
 // It belongs to one goroutine at a time.
 type Producer struct {
-	stage *Stage
-	lane  *lane
-	acct  *account // the lane's, or one of its own
-	batch Batch
+	stage         *Stage
+	lane          *lane
+	acct          *account // the lane's, or one of its own
+	batch         Batch
+	home          int
+	weight, class int                        // in sharded mode, for its parts
+	parts         []atomic.Pointer[Producer] // in sharded mode, one a part; made when needed
 }
 
 // Producer returns a handle for publishing to the stage. Close it when it is
@@ -28,6 +32,9 @@ type Producer struct {
 // is handled, and once it was collected its lane is closed when the stage next
 // needs room or makes a Producer.
 func (s *Stage) Producer() *Producer {
+	if s.parts != nil {
+		return s.producerOfParts()
+	}
 	p := &Producer{stage: s, lane: s.newLane()}
 	if p.lane != nil {
 		p.acct = &p.lane.acct
@@ -39,7 +46,7 @@ func (s *Stage) Producer() *Producer {
 	if cl := s.mu.classes; cl != nil { // immutable, but for what it holds
 		p.acct.class = len(cl.classes) - 1
 	}
-	p.batch.stage, p.batch.lane, p.batch.acct = s, p.lane, p.acct
+	p.batch.stage, p.batch.lane, p.batch.acct, p.batch.self = s, p.lane, p.acct, p
 	return p
 }
 
@@ -48,6 +55,9 @@ func (p *Producer) Publish(ctx context.Context, e *Envelope) error {
 	s, l := p.stage, p.lane
 	if ctx == nil || e == nil {
 		return s.Publish(ctx, e) // says what is wrong
+	}
+	if p.parts != nil {
+		return p.partFor(e).Publish(ctx, e)
 	}
 	if l == nil {
 		err := s.publishSlow(ctx, e, &p.acct.par)
@@ -71,6 +81,9 @@ func (p *Producer) TryPublish(e *Envelope) error {
 	if e == nil {
 		return s.TryPublish(e) // says what is wrong
 	}
+	if p.parts != nil {
+		return p.partFor(e).TryPublish(e)
+	}
 	if l == nil {
 		err := s.publishSlow(nil, e, &p.acct.par) //nolint:staticcheck // no context: never waits
 		runtime.KeepAlive(p)
@@ -87,6 +100,10 @@ func (p *Producer) TryPublish(e *Envelope) error {
 // Close gives back what the handle holds; what it has published is safe. A
 // publish after Close works like Stage.Publish.
 func (p *Producer) Close() {
+	if p.parts != nil {
+		p.closeParts()
+		return
+	}
 	if l := p.lane; l != nil {
 		p.lane, p.batch.lane = nil, nil
 		l.close()
@@ -98,6 +115,9 @@ func (p *Producer) Close() {
 // other values are taken as the nearest one. The batch of an earlier Begin
 // that was not published is discarded.
 func (p *Producer) Begin(n int) *Batch {
+	if p.parts != nil {
+		return p.atHome().Begin(n)
+	}
 	b := &p.batch
 	b.limit = min(max(1, n), queue.Len)
 	b.errs = b.errs[:0]
@@ -110,12 +130,14 @@ func (p *Producer) Begin(n int) *Batch {
 
 // Batch is a set of envelopes that is filled in place and published in one go.
 type Batch struct {
+	self  *Producer
 	stage *Stage
 	lane  *lane
 	acct  *account
 	c     *chunk
 	limit int
 	errs  []error
+	owner *Producer // in sharded mode, of which its producer is one part
 }
 
 // Next returns the next envelope to fill, empty, or nil when the batch has as
@@ -143,6 +165,13 @@ func (b *Batch) Publish(ctx context.Context) (accepted int, err error) {
 	if b.c == nil || b.c.N == 0 {
 		return 0, nil
 	}
+	if b.strays() {
+		return b.publishByKey(ctx)
+	}
+	return b.publish(ctx)
+}
+
+func (b *Batch) publish(ctx context.Context) (accepted int, err error) {
 	n := b.c.N
 	b.errs = b.errs[:0]
 	for i := 0; i < n; {
@@ -152,7 +181,7 @@ func (b *Batch) Publish(ctx context.Context) (accepted int, err error) {
 			i += k
 			continue
 		}
-		verdict := b.publishOne(ctx, &b.c.Items[i])
+		verdict := b.self.Publish(ctx, &b.c.Items[i])
 		b.errs = append(b.errs, verdict)
 		if verdict == nil {
 			accepted++
@@ -166,11 +195,6 @@ func (b *Batch) Publish(ctx context.Context) (accepted int, err error) {
 	}
 	b.c.Reset()
 	return accepted, err
-}
-
-func (b *Batch) publishOne(ctx context.Context, e *Envelope) error {
-	p := Producer{stage: b.stage, lane: b.lane, acct: b.acct}
-	return p.Publish(ctx, e)
 }
 
 // Errs returns the verdicts of the last Publish in order; nil means that all

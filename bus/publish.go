@@ -115,7 +115,10 @@ func (s *Stage) takeFreeLocked() bool {
 	free := s.free.Add(-1)
 	if free < s.mu.shut {
 		s.free.Add(1)
-		return false
+		if s.sated() || s.borrow(lendLot) == 0 {
+			return false
+		}
+		free = s.free.Add(-1)
 	}
 	s.mu.minFree = min(s.mu.minFree, free)
 	return true
@@ -179,6 +182,9 @@ func (s *Stage) initLocked(e *Envelope, par *parent, now int64) {
 // publishSlow makes the checks that most publishes do not need.
 func (s *Stage) publishSlow(ctx context.Context, e *Envelope, par *parent) error {
 	g := gates(s.gates.Load())
+	if g&gateSharded != 0 {
+		return s.publishPart(ctx, e, par)
+	}
 	inside := g&gatesOfBus != 0 && ctx != nil && s.bus.isInside(ctx)
 	if why, cause := s.check(ctx, e, g, inside); why != reason.None {
 		return s.refuse(why, cause)
@@ -279,6 +285,9 @@ func (s *Stage) checkKey(e *Envelope, g gates) (undo func(), err error) {
 		return nothing, nil
 	}
 	key := e.Meta.Idempotency
+	if s.whole != nil {
+		s = s.whole // one window for all parts; the refusal is the whole's
+	}
 	s.mu.Lock()
 	seen := s.mu.dedup.Seen(key)
 	s.mu.Unlock()

@@ -142,6 +142,11 @@ func (s *Stage) feeds(to *Stage) bool {
 }
 
 func (s *Stage) subscribe(sub *subscription) error {
+	if err := s.ofParts(func(p *Stage) error {
+		return p.subscribe(&subscription{from: p, to: p.sibling(sub.to), lag: sub.lag, own: sub.own})
+	}); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.unlockAndStart() // it may have held what was published
 	if s.feeds(sub.to) {
@@ -172,6 +177,14 @@ func (s *Stage) Unsubscribe(name string) error {
 
 // removeSubscription removes the first subscription for which f holds.
 func (s *Stage) removeSubscription(f func(*subscription) bool) bool {
+	for _, sub := range *s.mu.topic.subs.Load() {
+		if f(sub) {
+			s.eachPart(func(p *Stage) {
+				p.removeSubscription(func(o *subscription) bool { return o.to == p.sibling(sub.to) })
+			})
+			break
+		}
+	}
 	s.mu.Lock()
 	defer s.unlockAndStart()
 	old := *s.mu.topic.subs.Load()

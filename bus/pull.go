@@ -103,7 +103,11 @@ func (s *Stage) Receive(ctx context.Context) (*Lease, error) {
 // TryReceive is Receive that returns ErrEmpty instead of waiting.
 func (s *Stage) TryReceive() (*Lease, error) {
 	var one [1]*Lease
-	n, err := s.tryReceive(one[:])
+	try := s.tryReceive
+	if s.parts != nil {
+		try = s.tryReceiveFromParts
+	}
+	n, err := try(one[:])
 	if err == nil && n == 0 {
 		return nil, ErrEmpty
 	}
@@ -115,6 +119,9 @@ func (s *Stage) TryReceive() (*Lease, error) {
 func (s *Stage) ReceiveBatch(ctx context.Context, dst []*Lease) (int, error) {
 	if ctx == nil || len(dst) == 0 {
 		return 0, fault(s.where(), "Receive", "a nil context or an empty destination", "must not be")
+	}
+	if s.parts != nil {
+		return s.receiveFromParts(ctx, dst)
 	}
 	var r *receiver
 	for {

@@ -111,7 +111,7 @@ func (o *RedriveOptions) delayOf(n int) time.Duration {
 
 // redriveOne takes l out of the store and into its stage, or leaves it.
 func (ls *Letters) redriveOne(l *Letter, o *RedriveOptions, delay time.Duration) error {
-	s := ls.bus.lookup(l.Stage)
+	s := ls.bus.lookup(l.Stage).partOf(&l.Envelope)
 	if ls.bus.state() >= stateDraining {
 		return &RejectedError{Stage: l.Stage, Reason: reason.Closed}
 	}

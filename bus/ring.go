@@ -108,11 +108,19 @@ func (s *Stage) moveBubble(ring []*Stage) bool {
 	case s.letInLocked():
 		s.unlockAndStart()
 		return true
-	case !s.mayExceedLocked() || !s.bus.permits.acquire(s):
+	case !s.mayExceedLocked():
 		s.mu.Unlock()
 		return false
 	}
-	return s.bubbleLocked(ring)
+	p, ok := s.takePermitsLocked(nil)
+	if !ok {
+		grants := s.mu.grants
+		s.mu.grants = nil
+		s.mu.Unlock()
+		settleGrants(grants, false)
+		return false
+	}
+	return s.bubbleLocked(p, ring)
 }
 
 // letInLocked lets a parked hop into a stage of a standing ring that would not
@@ -127,6 +135,9 @@ func (s *Stage) letInLocked() bool {
 		return false
 	}
 	m.excess = 0
+	if s.whole != nil {
+		s.whole.owed.Store(0)
+	}
 	if m.escape && !s.hasQueueLocked() {
 		m.escape = false
 		s.free.Add(-1)
@@ -156,9 +167,9 @@ func (s *Stage) mayExceedLocked() bool {
 
 // bubbleLocked starts that envelope, with a permit that is held. It unlocks
 // s.mu.
-func (s *Stage) bubbleLocked(ring []*Stage) bool {
+func (s *Stage) bubbleLocked(p permitSet, ring []*Stage) bool {
 	s.roomAheadLocked() // look at everything again
-	ex := s.startLocked()
+	ex := s.startLocked(p)
 	s.mu.ring = ring
 	ok := s.claimLocked(ex, s.bus.clock.Coarse(), true)
 	s.mu.ring = nil
@@ -170,14 +181,14 @@ func (s *Stage) bubbleLocked(ring []*Stage) bool {
 	// Nothing here goes on in the ring. Others of it can move; to look again
 	// for them is not for this stage.
 	s.retireLocked(ex)
-	ex.permit = false
-	grant := s.bus.permits.release(s)
+	ex.permit = permitSet{}
+	s.mu.looping = s.mu.looping && !p.loops()
+	grants := s.releaseSet(p, s.mu.grants)
+	s.mu.grants = nil
 	notes := s.mu.notes
 	s.mu.notes = nil
 	s.mu.Unlock()
 	tell(notes)
-	for grant != nil {
-		grant = grant.granted()
-	}
+	settleGrants(grants, false)
 	return false
 }

@@ -16,6 +16,9 @@ func (s *Stage) AwaitRoom(ctx context.Context) error {
 	if ctx == nil {
 		return fault(s.where(), "ctx", "nil", "must not be nil")
 	}
+	if s.parts != nil {
+		return s.awaitRoomInParts(ctx)
+	}
 	for {
 		if err := ctx.Err(); err != nil {
 			return overBecause(ctx)

@@ -55,13 +55,17 @@ func (s *Stage) sameNext(c *chunk) *Stage {
 	if slip.route == nil {
 		return nil
 	}
-	to := slip.resolve(s.bus)
+	next := slip.resolve(s.bus)
+	to := s.partAhead(next, &c.Items[c.Rd])
 	for i := c.Rd; i < c.N && to != nil; i++ {
 		e := &c.Items[i]
 		if e.disp != dispAck || e.flags&flagCopy != 0 || e.Slip.route == nil {
 			return nil
 		}
-		if e.Slip != slip && e.Slip.resolve(s.bus) != to {
+		if e.Slip != slip {
+			slip, next = e.Slip, e.Slip.resolve(s.bus)
+		}
+		if s.partAhead(next, e) != to {
 			return nil
 		}
 	}
@@ -115,7 +119,7 @@ func (s *Stage) completed(done *gathered, e *Envelope) {
 
 // hopOut collects e for its next stage.
 func (s *Stage) hopOut(out *sorter, e *Envelope, resv *reservations, t *tally) {
-	to := e.Slip.resolve(s.bus)
+	to := s.nextFor(e)
 	if to == nil {
 		s.letterHop(e, e.Slip.next(), reason.NoStage)
 		return
@@ -198,7 +202,7 @@ func (b *Bus) finish(e *Envelope, r Result) {
 		r.Attempts = int(e.attempt)
 	}
 	if e.flags&flagCopy != 0 {
-		e.par.group.failed(b.lookup(r.Stage), e, &r)
+		e.par.group.failed(e.par.group.stage.sibling(b.lookup(r.Stage)), e, &r)
 		return
 	}
 	if p := e.par; p != nil && p.call != nil {

@@ -74,7 +74,7 @@ func (s *Stage) ask(e *Envelope, par *parent) (*asking, error) {
 		if slip.Len() == 0 {
 			break
 		}
-		st, slip = slip.resolve(s.bus), slip.rest()
+		st, slip = st.partAsked(slip.resolve(s.bus), e), slip.rest()
 	}
 	answered = true
 	return a, nil
@@ -98,7 +98,7 @@ func (a *asking) visit(st *Stage, e *Envelope, goesOn bool) (v shedder.Verdict, 
 				continue // it holds nobody up
 			}
 			a.transit, a.later = begin, true
-			if v, at = a.visit(sub.to, e, true); at != nil {
+			if v, at = a.visit(sub.to.partOf(e), e, true); at != nil {
 				return v, at
 			}
 			longest = max(longest, a.transit)
@@ -114,7 +114,7 @@ func (a *asking) visit(st *Stage, e *Envelope, goesOn bool) (v shedder.Verdict, 
 	}
 	own := int32(0) // an itinerary that comes back is not in its own way
 	for i := range a.asked[:a.n] {
-		if a.asked[i].stage == st {
+		if a.asked[i].stage.door == st.door {
 			own++
 		}
 	}
@@ -213,6 +213,9 @@ func (s *Stage) loadLocked() shedder.Load {
 	l := shedder.Load{
 		Waiting: s.startableLocked(), Busy: m.executed, Concurrency: s.bus.handlersAtMost(m.cfg.Concurrency),
 		Capacity: m.cfg.Capacity, Held: !s.runnableLocked(),
+	}
+	if s.whole != nil {
+		s.addSiblings(&l)
 	}
 	if m.pull != nil {
 		// How many consume at once is not known: as many as ever did.

@@ -86,7 +86,12 @@ func (s *Stage) boundHopsLocked() {
 	m := &s.mu
 	var slack int64
 	if bound := s.shed.Bound(); bound > 0 && s.runnableLocked() {
-		slack = int64(max(0, m.cfg.Capacity-bound-m.delayed-max(0, m.parked)))
+		capacity := m.cfg.Capacity
+		if s.whole != nil { // the siblings' work is within the bound, too
+			capacity = s.capacityNow()
+			bound = s.boundOfPart(bound)
+		}
+		slack = int64(max(0, capacity-bound-m.delayed-max(0, m.parked)))
 		if m.desk != nil {
 			slack = max(0, slack-int64(m.executed)) // these hold their places, and do not wait
 		}

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -49,6 +50,7 @@ const (
 	gateTracer
 	gateNoHandler
 	gateShedInside
+	gateSharded
 )
 
 // gatesOfBus are set and cleared for all stages at once.
@@ -73,9 +75,24 @@ type Stage struct {
 	blockedOn atomic.Pointer[Stage]
 	info      atomic.Pointer[stageInfo]
 	// upstream are the edges into this stage.
-	upstream upstreams
-	shed     *shedder.Shedder // immutable; nil is none
-	door     *door            // beside it
+	upstream    upstreams
+	shed        *shedder.Shedder // immutable; nil is none
+	door        *door            // beside it
+	home        *runLoop         // of a part; nil is none
+	whole       *Stage           // of a part
+	blocking    bool             // of a part: its handlers run beside the shard's loop
+	lent        atomic.Int64     // of a part: places that it has beyond its Capacity
+	parts       []*Stage         // of a whole, by shard; they do all the work
+	homes       atomic.Int32     // of a whole: how many of them do
+	starves     atomic.Bool      // of a part: somebody waits for room there
+	ticket      atomic.Uint64    // of a part: its place among those that wait for permits; 0 is none
+	hungry      atomic.Int32     // of a whole: how many starve
+	wanting     atomic.Int32     // of a whole: edges whose stages wait for room in some part
+	holdsCredit atomic.Bool      // of a whole: some producer has acquired credits
+	owed        atomic.Int64     // of a whole: places to be given up when they come back
+	limits      limits           // of a whole
+	load        partLoad         // of a part of a stage with a shedder
+	most        atomic.Int32     // with Credit: what one producer can have of the part's own places
 	// slack is by how many places hops stop short of the capacity, and beyond
 	// how many of them are outside the window of a stage with Credit.
 	slack  atomic.Int64
@@ -87,10 +104,8 @@ type Stage struct {
 	snapshots [reason.Count]snapshot
 	shedSnaps [shedSnapshots]snapshot // by the stage whose shedder refused
 	panicLog  logLimit
-	// Guarded by Bus.permits.mu.
-	permits      int  // held
-	permitQueued bool // in line for one
-	counted      bool // keeps a reserved share
+	// Guarded by the permits' own locks.
+	permits [permitKinds]permitBook
 	// idle says that no executor is at work.
 	idle atomic.Bool
 	// entering counts publishers that try to get the lock.
@@ -114,11 +129,14 @@ type stageMu struct {
 	// Written for nearly every chunk by publishers and executors: kept on few
 	// cache lines, since each one that changes hands costs as much as several
 	// envelopes.
-	active      int // executors at work or started
-	executed    int // executors inside a claim
-	claimed     int // unstarted envelopes in claims of more than one
-	laned       int // envelopes in lanes that are in the books
-	batch       int // current claim size
+	active      int  // executors at work or started
+	looping     bool // one of them has the shard's permit
+	lined       bool // waits for a permit for one more
+	told        bool // of a part: a sibling has places to lend
+	executed    int  // executors inside a claim
+	claimed     int  // unstarted envelopes in claims of more than one
+	laned       int  // envelopes in lanes that are in the books
+	batch       int  // current claim size
 	maxInFlight int
 	minFree     int64    // low-water mark of free since the last reading
 	shut        int64    // places that publishes must leave free: beyond the window of a stage with Credit
@@ -152,6 +170,7 @@ type stageMu struct {
 	edges     []*edge
 	ring      []*Stage // the ring that a forced claim is to move, while it is being made
 	notes     []note   // upstreams to tell that their parked hops entered
+	grants    []grant  // permits to pass on, when the lock is released
 
 	delayed   int    // retries and later publishes that hold a token
 	postponed int    // of them: later publishes
@@ -218,12 +237,18 @@ func (s *Stage) Handle(h Handler, mw ...Middleware) error {
 	if err != nil {
 		return err
 	}
+	if s.parts != nil {
+		for _, p := range s.parts {
+			err = errors.Join(err, p.Handle(h))
+		}
+		return err
+	}
 	s.mu.Lock()
 	err = s.checkHandleLocked()
 	if err == nil {
 		s.mu.handler = s.traced(h)
 		s.setGateLocked(gateNoHandler, false)
-		s.bus.permits.count(s, true)
+		s.countLocked(true)
 	}
 	s.unlockAndStart()
 	return err
@@ -233,6 +258,9 @@ func (s *Stage) Handle(h Handler, mw ...Middleware) error {
 // have: calls that run may finish, and none of the old one starts afterwards.
 // Unlike RemoveHandler and Handle it leaves no moment without a handler.
 func (s *Stage) replaceHandler(h Handler) error {
+	if s.parts != nil {
+		return s.ofParts(func(p *Stage) error { return p.replaceHandler(h) })
+	}
 	s.mu.Lock()
 	old := s.mu.handler
 	s.mu.handler = nil
@@ -243,7 +271,7 @@ func (s *Stage) replaceHandler(h Handler) error {
 	}
 	s.mu.handler = s.traced(h)
 	s.setGateLocked(gateNoHandler, false)
-	s.bus.permits.count(s, true)
+	s.countLocked(true)
 	var jobs []job
 	if old != nil {
 		jobs = s.stopLocked() // claims were made for the old one
@@ -289,6 +317,9 @@ func (s *Stage) checkHandleLocked() error {
 // starts after it has returned. The no-handler policy is in force then, also
 // for what is queued. Without a handler it does nothing.
 func (s *Stage) RemoveHandler() error {
+	if s.parts != nil {
+		return s.ofParts((*Stage).RemoveHandler)
+	}
 	s.mu.Lock()
 	if s.mu.handler == nil {
 		s.mu.Unlock()
@@ -296,14 +327,12 @@ func (s *Stage) RemoveHandler() error {
 	}
 	s.mu.handler = nil
 	s.setGateLocked(gateNoHandler, s.mu.cfg.NoHandler != NoHandlerHold)
-	grant := s.bus.permits.count(s, false)
+	gone := s.countLocked(false)
 	jobs := s.stopLocked()
 	letters := s.mu.cfg.NoHandler == NoHandlerDeadLetter
 	s.mu.Unlock()
 	s.runJobs(jobs)
-	for grant != nil {
-		grant = grant.granted()
-	}
+	settleGrants(gone, false)
 	if letters {
 		s.letterQueued()
 	}

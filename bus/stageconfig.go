@@ -23,7 +23,10 @@ type StageConfig struct {
 	// Default 1024, at most 1<<30. Live. Requeues may exceed it by at most the
 	// concurrency, and arriving hops by one.
 	Capacity int
-	// Concurrency is how many handlers run at once. Default 1, at most 1<<20.
+	// Concurrency is how many handlers run at once. Default 1, in sharded mode one
+	// a shard; at most 1<<20. In sharded mode one that is set gives the stage as
+	// many homes: 1 is truly serial, and what is above the number of shards runs
+	// beside their loops. Homes are chosen when the stage is registered.
 	// Live: raising starts waiting work at once, lowering cancels nothing.
 	Concurrency int
 	// Batch is how many envelopes an executor claims at a time. Default 0 adapts
@@ -71,6 +74,10 @@ type StageConfig struct {
 	// MaxWaiters bounds the publishers that wait in a full stage with Block; the
 	// next one is refused as full. Default 10,000, at most 1<<24. Live.
 	MaxWaiters int
+	// Blocking says that handlers wait for something: in sharded mode they run
+	// beside the loop of their shard, which else would stand still meanwhile.
+	Blocking bool
+	anyShard bool // Concurrency is not set: one a shard
 	// Pull hands envelopes out through Receive instead of to handlers.
 	Pull bool
 	// MaxOutstanding bounds the deliveries that pull consumers hold unsettled.
@@ -372,6 +379,7 @@ func frozenDiff(a, b *StageConfig) []string {
 	add(a.Accepts != b.Accepts, "Accepts")
 	add(a.DedupWindow != b.DedupWindow, "DedupWindow")
 	add(a.Pull != b.Pull, "Pull")
+	add(a.Blocking != b.Blocking, "Blocking")
 	add(a.ExactTiming != b.ExactTiming, "ExactTiming")
 	add(a.Shedder != b.Shedder, "Shedder")
 	add(a.ShedInside != b.ShedInside, "ShedInside")

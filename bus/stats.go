@@ -143,7 +143,7 @@ func sum(a *[reason.Count]uint64) (n uint64) {
 // ReadStats writes a reading of the bus and all its stages to dst. It reuses
 // dst's memory: with enough of it nothing is allocated.
 func (b *Bus) ReadStats(dst *Stats) {
-	stages := b.stagesNow()
+	stages := b.named()
 	list := dst.Stages[:0]
 	if cap(list) < len(stages) {
 		list = make([]StageStats, 0, len(stages))
@@ -193,6 +193,10 @@ func (s *Stats) add(st *StageStats) {
 
 // ReadStats writes a reading of the stage to dst, without allocating.
 func (s *Stage) ReadStats(dst *StageStats) {
+	if s.parts != nil {
+		s.readParts(dst)
+		return
+	}
 	now := s.bus.clock.Now()
 	s.mu.Lock()
 	if s.finishedAhead() {
@@ -387,6 +391,10 @@ func (s *Stage) readTimesLocked(dst *StageStats) {
 
 // ResetMarks starts the high-water marks anew at the present figures.
 func (s *Stage) ResetMarks() {
+	if s.parts != nil {
+		s.eachPart((*Stage).ResetMarks)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.minFree = s.free.Load()

@@ -82,7 +82,7 @@ func (s *Stage) heldEdge(e *Envelope) *edge {
 	if e.Slip.route == nil {
 		return nil
 	}
-	if to := e.Slip.resolve(s.bus); to != nil {
+	if to := s.nextFor(e); to != nil {
 		if edge := s.findEdge(to); edge != nil && edge.held.Len() > 0 {
 			return edge
 		}

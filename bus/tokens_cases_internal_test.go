@@ -170,7 +170,7 @@ func TestWatchdogWaitsForTheStart(t *testing.T) {
 		s.mu.Lock()
 		s.mu.holds = holds{}
 		require.True(t, r.b.permits.acquire(s))
-		ex := s.startLocked()
+		ex := s.startLocked(permitSet{bus: &r.b.permits})
 		require.True(t, s.claimLocked(ex, r.b.clock.Now(), false))
 		s.mu.Unlock()
 		require.True(t, s.watchClaims())

@@ -25,8 +25,8 @@ func checkTokens(t *testing.T, b *Bus) {
 	for _, s := range b.stagesNow() {
 		checkStageTokens(t, s)
 		b.permits.mu.Lock()
-		require.Zero(t, s.permits, "%s: permits", s.name)
-		if s.counted {
+		require.Zero(t, s.permits[ofBus].held, "%s: permits", s.name)
+		if s.permits[ofBus].counted {
 			idle++
 		}
 		b.permits.mu.Unlock()
@@ -47,7 +47,7 @@ func checkStageTokens(t *testing.T, s *Stage) {
 	require.Zero(t, m.executed, "%s: claims", s.name)
 	for _, ex := range m.idle {
 		require.Zero(t, ex.resv.n, "%s: reservations", s.name)
-		require.False(t, ex.permit, "%s: an idle executor with a permit", s.name)
+		require.Zero(t, ex.permit, "%s: an idle executor with a permit", s.name)
 	}
 	s.gatherLanesLocked()
 	for _, l := range m.lanes {
@@ -301,7 +301,7 @@ func (r *tokenRun) left(st *Stats) string {
 				"escape %v, excess %d, waiters %d, active %d, ready lanes %d, slow %v, capacity %d, egress %d, permit queued %v",
 				v.Name, v.InFlight, v.Depth, s.heldLocked(), s.mu.due.Len(), s.mu.delayed, s.mu.parked, s.mu.arrivals.Len(), s.free.Load(),
 				s.mu.escape, s.mu.excess, s.mu.waiters.n, s.mu.active, s.mu.ready.n, s.slow.Load(), s.mu.cfg.Capacity,
-				s.mu.cfg.egressCap(), s.permitQueued)
+				s.mu.cfg.egressCap(), s.permits[ofBus].queued)
 			for _, e := range s.mu.edges {
 				fmt.Fprintf(&out, "\n   -> %s: held %d, parked %d, want %v", e.to.name, e.held.Len(), e.parked, e.want.Load())
 			}

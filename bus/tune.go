@@ -36,7 +36,9 @@ func (s *Stage) tune(change func(*StageConfig)) (diff []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if diff = liveDiff(&old, &next); len(diff) > 0 {
+	if diff = liveDiff(&old, &next); len(diff) > 0 && s.parts != nil {
+		s.applyToParts(&old, &next)
+	} else if len(diff) > 0 {
 		s.apply(&old, &next)
 	}
 	return diff, nil
@@ -158,9 +160,7 @@ func (b *Bus) tune(change func(*Config)) error {
 	b.live.Store(&liveConfig{maxHandlers: next.MaxHandlers, letters: next.DeadLetters})
 	b.letters.setBounds(next.DeadLetters)
 	for _, s := range b.permits.setLimit(next.MaxHandlers) {
-		for s != nil {
-			s = s.granted()
-		}
+		settleGrants([]grant{{s, &b.permits}}, false)
 	}
 	return nil
 }

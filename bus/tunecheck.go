@@ -26,6 +26,8 @@ func (s *Stage) planTune(old *StageConfig, change func(*StageConfig)) (StageConf
 	if err := next.validate(s.name); err != nil {
 		return next, err
 	}
+	next.anyShard = next.anyShard && next.Concurrency == old.Concurrency
+	s.bus.shardDefaults(&next)
 	next = next.withDefaults()
 	if diff := frozenDiff(old, &next); len(diff) > 0 {
 		return next, fmt.Errorf("%w: %s: %v cannot change while it lives", ErrConflict, s.where(), diff)
@@ -56,7 +58,7 @@ func (b *Bus) planTune(change func(*Config)) (Config, error) {
 		return next, err
 	}
 	next.setDefaults()
-	if next.Name != old.Name || next.Grace != old.Grace || next.Journal != old.Journal ||
+	if next.Name != old.Name || next.Shards != old.Shards || next.Grace != old.Grace || next.Journal != old.Journal ||
 		next.Tracer != old.Tracer || next.Logger != old.Logger || !next.Hooks.same(&old.Hooks) ||
 		!sameFunc(next.NewShedder, old.NewShedder) {
 		return next, fmt.Errorf("%w: only MaxHandlers and DeadLetters can change while the bus lives", ErrConflict)

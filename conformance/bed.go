@@ -124,7 +124,17 @@ func (d *bed) stageStats(s *bus.Stage) *bus.StageStats {
 // h, if there is one. A nil handler is none.
 func (d *bed) stage(name string, c bus.StageConfig, h bus.Handler) *bus.Stage {
 	d.Helper()
-	return bustest.Stage(d.T, d.bus, name, c, h)
+	return bustest.Stage(d.T, d.bus, name, d.serial(c), h)
+}
+
+// serial sets the concurrency that the cases mean where they set none: one. With
+// shards the default is one a shard; a stage of one handler has its home on one
+// of them, each stage on another one.
+func (d *bed) serial(c bus.StageConfig) bus.StageConfig {
+	if d.kit.Shards > 0 && c.Concurrency == 0 && d.row.Scope == Stage && !c.Pull {
+		c.Concurrency = 1
+	}
+	return c
 }
 
 func (d *bed) start() {

@@ -173,6 +173,7 @@ func wedgedConsumer() []check {
 func wedged(d *bed, c bus.StageConfig) {
 	const all = 40
 	gate := d.gate()
+	c.Blocking = true
 	s := d.stage("work", c, d.noting(func(ctx context.Context, e *bus.Envelope) error {
 		if number(e) == 0 {
 			return gate.Wait(ctx)
@@ -204,6 +205,7 @@ func wedged(d *bed, c bus.StageConfig) {
 func wedgedAlone(d *bed, c bus.StageConfig) {
 	const all = 80
 	gate := d.gate()
+	c.Blocking = true
 	s := d.stage("work", c, d.noting(func(ctx context.Context, e *bus.Envelope) error {
 		if number(e) == 40 {
 			return gate.Wait(ctx)

@@ -80,7 +80,7 @@ func ends() []ending {
 			}
 			s.Resume("")
 		}},
-		{name: "CancelledInHandler", end: bus.Dropped, why: reason.Canceled, setup: simple(bus.StageConfig{}, waits), after: func(d *bed, s *bus.Stage, id func() uint64) {
+		{name: "CancelledInHandler", end: bus.Dropped, why: reason.Canceled, setup: simple(bus.StageConfig{Blocking: true}, waits), after: func(d *bed, s *bus.Stage, id func() uint64) {
 			if !s.Cancel(id()) {
 				d.Errorf("the envelope to cancel is not in flight")
 			}
@@ -100,7 +100,7 @@ func ends() []ending {
 		{name: "AllCopiesAcknowledged", end: bus.Completed, after: never, setup: topicOf(returns(nil), returns(nil))},
 		{name: "CopyDeadLettered", end: bus.DeadLettered, why: reason.Attempts, after: never, setup: topicOf(returns(nil), returns(errWanted))},
 		{name: "CopyDropped", end: bus.Dropped, why: reason.Discarded, after: never, setup: topicOf(returns(nil), returns(bus.Discard("so")))},
-		{name: "AbandonedInHandler", end: bus.Abandoned, why: reason.Shutdown, setup: simple(bus.StageConfig{}, waits), after: never},
+		{name: "AbandonedInHandler", end: bus.Abandoned, why: reason.Shutdown, setup: simple(bus.StageConfig{Blocking: true}, waits), after: never},
 		{name: "AbandonedInQueue", end: bus.Abandoned, why: reason.Shutdown, setup: suspended, after: never},
 		{name: "AbandonedBeforeRetry", end: bus.Abandoned, why: reason.Shutdown, setup: simple(bus.StageConfig{}, returns(bus.RetryAfter(2*patience))), after: never},
 	}
@@ -116,7 +116,7 @@ func topicOf(handlers ...bus.Handler) func(*bed, string) (*bus.Stage, []string) 
 	return func(d *bed, name string) (*bus.Stage, []string) {
 		s := d.stage(name, bus.StageConfig{Delivery: bus.PubSub}, nil)
 		for i, h := range handlers {
-			if _, err := s.Subscribe(keyOf(i), bus.StageConfig{}, bus.LagWait, h); err != nil {
+			if _, err := s.Subscribe(keyOf(i), d.serial(bus.StageConfig{}), bus.LagWait, h); err != nil {
 				d.Fatal(err)
 			}
 		}

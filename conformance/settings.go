@@ -86,9 +86,9 @@ func faultsAtOnce(d *bed) {
 
 func conflictingRegistration(d *bed) {
 	a := d.stage("work", bus.StageConfig{Capacity: 7}, nil)
-	again, err := d.bus.Stage("work", bus.StageConfig{Capacity: 7})
+	again, err := d.bus.Stage("work", d.serial(bus.StageConfig{Capacity: 7}))
 	d.want(err == nil && again == a, "the same registration again: got %v", err)
-	_, err = d.bus.Stage("work", bus.StageConfig{Capacity: 8})
+	_, err = d.bus.Stage("work", d.serial(bus.StageConfig{Capacity: 8}))
 	d.want(errors.Is(err, bus.ErrConflict) && strings.Contains(err.Error(), "Capacity"), "another registration of the same name: got %v", err)
 	equal(d, "capacity after that", a.Config().Capacity, 7)
 }
@@ -251,8 +251,8 @@ func changePolicy(d *bed) {
 
 func resizeMaxHandlers(d *bed) {
 	gate := d.gate()
-	a := d.stage("a", bus.StageConfig{Concurrency: 8}, gate.Handler(d.note))
-	b := d.stage("b", bus.StageConfig{Concurrency: 8}, gate.Handler(d.note))
+	a := d.stage("a", bus.StageConfig{Concurrency: 8, Blocking: true}, gate.Handler(d.note))
+	b := d.stage("b", bus.StageConfig{Concurrency: 8, Blocking: true}, gate.Handler(d.note))
 	d.start()
 	d.mustPublish(a, 0, 20)
 	d.mustPublish(b, 20, 40)

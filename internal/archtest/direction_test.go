@@ -28,7 +28,7 @@ var directions = []row{
 	{dir: "shedder", may: []string{"reason", "internal"}},
 	{dir: "credit", may: []string{"reason", "internal"}},
 	{dir: "store", may: []string{"store", "reason", "internal"}},
-	{dir: "bus", may: []string{"bus", "reason", "retry", "shard", "shedder", "credit", "store", "internal"}},
+	{dir: "bus", may: []string{"bus", "reason", "retry", "shedder", "credit", "store", "internal"}},
 	{dir: "tune/api", may: nil},
 	{dir: "tune", may: []string{"tune", "bus", "reason", "retry", "shedder", "internal"}},
 	{dir: "metrics", may: []string{"bus", "reason"}},

@@ -98,6 +98,7 @@ func (o *options) choose(only, systems string, second bool) error {
 func findSystem(name string) (load.System, error) {
 	all := append(rival.Systems(), form.Systems()...)
 	all = append(all, form.ExactSystems()...)
+	all = append(all, form.ShardedSystems()...)
 	for _, s := range all {
 		if s.Name == name {
 			return s, nil

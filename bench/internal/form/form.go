@@ -49,6 +49,16 @@ func ExactSystems() []load.System {
 	}
 }
 
+// ShardedSystems returns the same forms of a bus in sharded mode, with a shard for
+// each processor and one handler a shard where a workload has several.
+func ShardedSystems() []load.System {
+	return []load.System{
+		{Name: "sharded-publish", Open: kind{api: publish, shards: bus.AutoShards}.open},
+		{Name: "sharded-handle", Open: kind{api: handle, shards: bus.AutoShards}.open},
+		{Name: "sharded-batch", Open: kind{api: batch, shards: bus.AutoShards}.open},
+	}
+}
+
 type api uint8
 
 const (
@@ -80,6 +90,8 @@ type kind struct {
 	exact bool
 	full  bus.FullPolicy
 	most  bool // the window of credits is the capacity
+
+	shards int // bus.Config.Shards
 }
 
 // open builds and starts a bus for the run.
@@ -88,7 +100,7 @@ func (k kind) open(r *load.Run) (load.Instance, error) {
 	for i := range in.spec.Keys {
 		in.keys = append(in.keys, "key-"+strconv.Itoa(i))
 	}
-	b, err := bus.New(bus.Config{Name: "bench"})
+	b, err := bus.New(bus.Config{Name: "bench", Shards: k.shards})
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +118,10 @@ func (in *instance) config() bus.StageConfig {
 		Concurrency: in.spec.Concurrency,
 		ExactTiming: in.exact,
 		Full:        in.full,
+		Blocking:    in.spec.Work == load.Sleep,
+	}
+	if in.shards != 0 && c.Concurrency > 1 && !c.Blocking {
+		c.Concurrency = 0 // one a shard
 	}
 	if in.most {
 		c.Credit.Window = in.spec.Capacity
@@ -156,6 +172,9 @@ func (in *instance) buildLine() error {
 // buildTopic makes a pub/sub stage and its subscribers.
 func (in *instance) buildTopic() error {
 	c := bus.StageConfig{Capacity: in.spec.Capacity, Delivery: bus.PubSub, ExactTiming: in.exact}
+	if in.api == publish {
+		c.Concurrency = 1 // in sharded mode plain publishes are spread, and their order is wanted
+	}
 	st, err := in.bus.Stage("topic", c)
 	if err != nil {
 		return err

@@ -15,7 +15,8 @@ import (
 // and the form check that nothing was lost, doubled or reordered and that the
 // bus's account balances.
 func TestFormsKeepTheirPromises(t *testing.T) {
-	for _, sys := range append(form.Systems(), form.ExactSystems()...) {
+	all := append(form.Systems(), form.ExactSystems()...)
+	for _, sys := range append(all, form.ShardedSystems()...) {
 		for _, spec := range load.All() {
 			t.Run(sys.Name+"/"+spec.Name, func(t *testing.T) {
 				if spec.Work == load.Sleep {

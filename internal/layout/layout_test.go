@@ -1,4 +1,4 @@
-package shard_test
+package layout_test
 
 import (
 	"fmt"
@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/sedabus/seda/shard"
+	"github.com/sedabus/seda/internal/layout"
 )
 
 // slotsOf counts the slots of each shard, through one hash for each slot.
-func slotsOf(l *shard.Layout) []int {
+func slotsOf(l *layout.Layout) []int {
 	count := make([]int, l.Shards())
 	for i := range uint64(4096) {
 		count[l.Of(i<<52)]++
@@ -20,8 +20,8 @@ func slotsOf(l *shard.Layout) []int {
 }
 
 func TestLayoutIsEvenAndMovesOnlyToTheNewShard(t *testing.T) {
-	for n := 2; n <= shard.MaxShards; n += 1 + n/16*7 {
-		from, to := shard.NewLayout(n-1), shard.NewLayout(n)
+	for n := 2; n <= layout.MaxShards; n += 1 + n/16*7 {
+		from, to := layout.NewLayout(n-1), layout.NewLayout(n)
 		lo, hi := 4096, 0
 		for _, c := range slotsOf(to) {
 			lo, hi = min(lo, c), max(hi, c)
@@ -37,17 +37,17 @@ func TestLayoutIsEvenAndMovesOnlyToTheNewShard(t *testing.T) {
 
 func TestLayoutHoldsTheNumberToItsBounds(t *testing.T) {
 	for n, want := range map[int]int{-1: 1, 0: 1, 1: 1, 1024: 1024, math.MaxInt: 1024, math.MinInt: 1} {
-		require.Equal(t, want, shard.NewLayout(n).Shards())
+		require.Equal(t, want, layout.NewLayout(n).Shards())
 	}
 }
 
 func TestHashSpreadsAndIsStable(t *testing.T) {
-	require.Equal(t, uint64(0xefd01f60ba992926), shard.Hash(""), "keys would move between processes of two versions")
-	require.Equal(t, uint64(0x491b422e3af0d9a5), shard.Hash("order-1"))
+	require.Equal(t, uint64(0xefd01f60ba992926), layout.Hash(""), "keys would move between processes of two versions")
+	require.Equal(t, uint64(0x491b422e3af0d9a5), layout.Hash("order-1"))
 	count := make([]int, 8)
-	l := shard.NewLayout(8)
+	l := layout.NewLayout(8)
 	for i := range 80_000 {
-		count[l.Of(shard.Hash(fmt.Sprintf("order-%d", i)))]++
+		count[l.Of(layout.Hash(fmt.Sprintf("order-%d", i)))]++
 	}
 	for s, c := range count {
 		require.InDelta(t, 10_000, c, 600, "shard %d", s)
@@ -55,23 +55,23 @@ func TestHashSpreadsAndIsStable(t *testing.T) {
 }
 
 func TestAllocs_OfAndHash(t *testing.T) {
-	l, sum := shard.NewLayout(64), 0
-	require.Zero(t, testing.AllocsPerRun(100, func() { sum += l.Of(shard.Hash("order-17")) }))
+	l, sum := layout.NewLayout(64), 0
+	require.Zero(t, testing.AllocsPerRun(100, func() { sum += l.Of(layout.Hash("order-17")) }))
 	require.NotZero(t, sum+1)
 }
 
 func TestAllocs_HashUint64(t *testing.T) {
 	sum := uint64(0)
-	require.Zero(t, testing.AllocsPerRun(100, func() { sum += shard.HashUint64(sum) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { sum += layout.HashUint64(sum) }))
 	require.NotZero(t, sum)
 }
 
 func TestHashUint64SpreadsAndIsStable(t *testing.T) {
-	require.Equal(t, shard.Hash(""), shard.HashUint64(0))
+	require.Equal(t, layout.Hash(""), layout.HashUint64(0))
 	count := make([]int, 8)
-	l := shard.NewLayout(8)
+	l := layout.NewLayout(8)
 	for i := range uint64(80_000) {
-		h := shard.HashUint64(i)
+		h := layout.HashUint64(i)
 		require.NotZero(t, h)
 		count[l.Of(h)]++
 	}
@@ -89,18 +89,18 @@ func FuzzLayout(f *testing.F) {
 	f.Add(math.MinInt, uint64(1)<<63)
 	f.Add(math.MaxInt, uint64(1)<<52)
 	f.Fuzz(func(t *testing.T, n int, hash uint64) {
-		l := shard.NewLayout(n)
+		l := layout.NewLayout(n)
 		i := l.Of(hash)
-		if l.Shards() < 1 || l.Shards() > shard.MaxShards || i < 0 || i >= l.Shards() {
+		if l.Shards() < 1 || l.Shards() > layout.MaxShards || i < 0 || i >= l.Shards() {
 			t.Fatalf("%d shards: %d of %d", n, i, l.Shards())
 		}
-		if again := shard.NewLayout(n).Of(hash); again != i {
+		if again := layout.NewLayout(n).Of(hash); again != i {
 			t.Fatalf("%d shards: %d, then %d", n, i, again)
 		}
-		if l.Shards() == shard.MaxShards {
+		if l.Shards() == layout.MaxShards {
 			return
 		}
-		if next := shard.NewLayout(l.Shards() + 1).Of(hash); next != i && next != l.Shards() {
+		if next := layout.NewLayout(l.Shards() + 1).Of(hash); next != i && next != l.Shards() {
 			t.Fatalf("from %d shards on: %d goes to %d", l.Shards(), i, next)
 		}
 	})
