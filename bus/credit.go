@@ -204,7 +204,8 @@ func (d *desk) grantLocked(a *account, least, n int) int {
 	}
 	left := s.free.Load()
 	s.mu.minFree = min(s.mu.minFree, left)
-	window := d.windowNow()
+	// What siblings borrow meanwhile is not taken from what has just been got.
+	window := max(d.windowNow(), d.ledger.Unspent()+got)
 	if window != d.ledger.Window() {
 		d.ledger.SetWindow(window)
 	}
@@ -252,7 +253,7 @@ func (s *Stage) serveLocked() {
 		}
 		switch {
 		case w.want > 0:
-			d.ledger.Hold(a.led, w.want)
+			a.holdLocked(w.want)
 		case w.reserve:
 			a.payLocked()
 			m.journaled++

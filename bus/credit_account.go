@@ -62,6 +62,14 @@ func (a *account) bookLocked(n int) {
 	a.booked = n
 }
 
+// holdLocked marks n of the credits in hand as acquired on purpose. What the lane
+// has published before is booked first: else its spending would be taken from the
+// mark, and the credit could be called back.
+func (a *account) holdLocked(n int) {
+	a.foldLocked()
+	a.stage.mu.desk.ledger.Hold(a.led, n)
+}
+
 // recallLocked gives back what others may have.
 func (a *account) recallLocked(now time.Duration) {
 	d := a.stage.mu.desk

@@ -170,7 +170,7 @@ func (s *Stage) acquireLocked(a *account, n int) bool {
 	}
 	for again := false; ; again = true {
 		if s.mu.waiters.n == 0 && s.mu.arrivals.Len() == 0 && d.grantLocked(a, n, n) > 0 {
-			d.ledger.Hold(a.led, n)
+			a.holdLocked(n)
 			return true
 		}
 		if again {
