@@ -204,8 +204,10 @@ func (d *desk) grantLocked(a *account, least, n int) int {
 	}
 	left := s.free.Load()
 	s.mu.minFree = min(s.mu.minFree, left)
-	// What siblings borrow meanwhile is not taken from what has just been got.
-	window := max(d.windowNow(), d.ledger.Unspent()+got)
+	window := d.windowNow()
+	if s.whole != nil { // what siblings borrow meanwhile is not taken from what has just been got
+		window = max(window, d.ledger.Unspent()+got)
+	}
 	if window != d.ledger.Window() {
 		d.ledger.SetWindow(window)
 	}
