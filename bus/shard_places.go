@@ -139,44 +139,53 @@ func (s *Stage) callBack() {
 	}
 }
 
-// resize adds grow places to a whole, or takes some away below 0: first those
-// that nobody uses, the others as they come back.
-func (s *Stage) resize(grow int) {
-	if grow > 0 {
-		for {
-			owed := s.owed.Load()
-			k := min(owed, int64(grow))
-			if s.owed.CompareAndSwap(owed, owed-k) {
-				grow -= int(k)
-				break
-			}
+// resize gives a whole that had a capacity of was one of want. The parts' shares
+// change with it. A lower capacity takes places that nobody uses first; the others
+// are owed, and given up by whichever part gets one back.
+func (s *Stage) resize(was, want int) {
+	fresh := max(0, want-was)
+	for owed := s.owed.Load(); ; owed = s.owed.Load() {
+		if k := min(owed, int64(fresh)); s.owed.CompareAndSwap(owed, owed-k) {
+			fresh -= int(k) // these are in use already
+			break
 		}
 	}
-	homes := int(s.homes.Load())
-	if grow > 0 {
-		for i := range homes {
-			p, n := s.partAt(i), shareOf(grow, i, homes)
-			p.mu.Lock()
-			p.lent.Add(int64(n))
-			p.releaseBesideLocked(n)
-			p.unlockAndStart()
-		}
-		return
+	left, homes := max(0, was-want), int(s.homes.Load())
+	for i := range homes {
+		p, more := s.partAt(i), shareOf(want, i, homes)-shareOf(was, i, homes)
+		add := min(fresh, max(0, more))
+		fresh -= add
+		left -= p.reshare(more, add, min(left, max(0, -more)))
 	}
-	left := -grow
-	for _, p := range s.parts {
-		p.mu.Lock()
-		p.helpLocked()
-		k := p.takeLeaving(0, 1, left)
-		p.lent.Add(-int64(k))
-		p.mu.minFree = p.free.Load()
-		left -= k
-		p.unlockAndStart()
-		if left == 0 {
-			return
-		}
+	for _, p := range s.parts { // more than its part, where others have too much in use
+		left -= p.reshare(0, 0, left)
 	}
 	s.owed.Add(int64(left))
+}
+
+// reshare changes a part's share of the capacity by more, adds that many of its
+// places as free ones, and takes up to take free ones away. It returns how many it
+// took.
+func (s *Stage) reshare(more, add, take int) (took int) {
+	s.mu.Lock()
+	m := &s.mu
+	m.cfg.Capacity += more
+	old := s.info.Load()
+	s.info.Store(&stageInfo{full: old.full, capacity: m.cfg.Capacity, concurrency: old.concurrency})
+	if take > 0 {
+		s.helpLocked()
+		took = s.takeLeaving(0, 1, take)
+	}
+	s.lent.Add(int64(add - took - more))
+	if add > 0 {
+		s.changeCapacityLocked(add)
+	}
+	if m.desk != nil {
+		s.setWindowLocked()
+	}
+	m.minFree = s.free.Load()
+	s.unlockAndStart()
+	return took
 }
 
 // enterByEviction enters e, for which the part has no room and nobody to evict,

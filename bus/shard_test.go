@@ -226,6 +226,28 @@ func TestShardsShareThePlaces(t *testing.T) {
 	})
 }
 
+// The window of credits stays what it is when the capacity changes.
+func TestShardsKeepTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBus(t, bus.Config{Shards: 4})
+		c := bus.StageConfig{Capacity: 20, Full: bus.Credit}
+		c.Credit.Window = 10
+		s := addStage(t, b, "s", c, ack)
+		require.NoError(t, b.Start())
+		s.Suspend(bus.Hold{})
+		s.Resume("")
+		for _, capacity := range []int{200, 30, 12, 100} {
+			require.NoError(t, s.Tune(func(c *bus.StageConfig) { c.Capacity = capacity }))
+			var got bus.CreditState
+			s.ReadCredit(&got)
+			require.Equal(t, 10, got.Window, "capacity %d", capacity)
+			require.Equal(t, 10, got.Free, "capacity %d", capacity)
+			require.Equal(t, 0, got.Used, "capacity %d", capacity)
+		}
+		finish(t, b)
+	})
+}
+
 // DropOldest evicts on another shard if there is nobody to evict on its own.
 func TestShardsEvictElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

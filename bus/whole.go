@@ -39,8 +39,8 @@ func (s *Stage) applyToParts(old, next *StageConfig) {
 		own.Capacity = was.Capacity // places are lent instead
 		p.apply(&was, &own)
 	}
-	if grow := next.Capacity - old.Capacity; grow != 0 {
-		s.resize(grow)
+	if next.Capacity != old.Capacity {
+		s.resize(old.Capacity, next.Capacity)
 	}
 	s.limitParts(next)
 }
